@@ -1,0 +1,3 @@
+module github.com/fencelock/locker
+
+go 1.25.0
