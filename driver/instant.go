@@ -55,7 +55,7 @@ func (i Instant) Time() time.Time { return i.at }
 // Ahead returns how far the boot clock is ahead of package time, counted from an
 // arbitrary origin: it grows only by the time spent suspended. False: not known.
 func (i Instant) Ahead() (time.Duration, bool) {
-	return i.boot - time.Duration(i.at.Sub(origin)), i.hasBoot
+	return i.boot - i.at.Sub(origin), i.hasBoot
 }
 
 // SkewBoot returns the Instant with its boot clock moved by d, as a suspend of that
