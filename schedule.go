@@ -171,10 +171,11 @@ func (c *core) tick() {
 // scheduled. c.mu is held.
 func (c *core) noticeSuspend(now driver.Instant) {
 	ahead, known := now.Ahead()
-	if !known || ahead-c.sched.ahead <= suspendNoise {
+	slept := ahead - c.sched.ahead
+	c.sched.ahead = ahead
+	if !known || slept <= suspendNoise {
 		return
 	}
-	c.sched.ahead = ahead
 	for l := range c.leases {
 		if l.checkNow(now) == nil {
 			l.entry.at = l.next(now)
