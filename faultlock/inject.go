@@ -176,7 +176,7 @@ type InjectedError struct {
 
 // Error reads: injected: try "k" #1: try#1=after.
 func (e *InjectedError) Error() string {
-	s := "injected: " + e.Event.String()
+	s := "injected: " + e.String()
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

@@ -136,12 +136,14 @@ func TestListFaults(t *testing.T) {
 			}
 			w.passed(time.Duration(min(i+1, 2)) * time.Second)
 		}
-		for range w.faulty.List(w.ctx(), "") {
-			break
+		for _, err := range w.faulty.List(w.ctx(), "") {
+			w.ok("list", err)
+			break // must not go on yielding
 		}
 		w.faulty.Set(parse(t, "list=dup"))
-		for range w.faulty.List(w.ctx(), "") {
-			break
+		for _, err := range w.faulty.List(w.ctx(), "") {
+			w.ok("list", err)
+			break // must not go on yielding
 		}
 	})
 }

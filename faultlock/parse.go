@@ -78,7 +78,8 @@ func parseRule(piece string) (Rule, error) {
 	if err := r.parseWhich(which); err != nil {
 		return r, err
 	}
-	return r, r.parseFault(fault)
+	err = r.parseFault(fault)
+	return r, err
 }
 
 // parseKey reads [key] or ["key"], if there is one, and returns what follows.

@@ -164,10 +164,11 @@ func TestTheFirstClientFixesTheBase(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	t.Parallel()
-	if memlock.Named(t.Name()) != memlock.Named(t.Name()) {
+	s := memlock.Named(t.Name())
+	if s != memlock.Named(t.Name()) {
 		t.Fatal("got two servers for one name, want one")
 	}
-	if memlock.Named(t.Name()) == memlock.Named(t.Name()+"2") {
+	if s == memlock.Named(t.Name()+"2") {
 		t.Fatal("got one server for two names, want two")
 	}
 }

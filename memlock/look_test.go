@@ -53,7 +53,8 @@ func TestListYieldsWhatIsHeldByPrefix(t *testing.T) {
 		for i, key := range got {
 			equal(t, "key", key, fmt.Sprintf("a/%03d", i))
 		}
-		for range w.client().List(w.ctx, "a/") {
+		for _, err := range w.client().List(w.ctx, "a/") {
+			equal(t, "error", err, nil)
 			break // must not go on yielding
 		}
 	})

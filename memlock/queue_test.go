@@ -180,8 +180,8 @@ func TestWhoHandsOn(t *testing.T) {
 		{"late renewal", func(w *world, g driver.Grant, _ driver.Request) { w.renewLost(g) }, false},
 		{"inspect", func(w *world, _ driver.Grant, _ driver.Request) { w.inspect("k") }, false},
 		{"list", func(w *world, _ driver.Grant, _ driver.Request) {
-			for range w.client().List(w.ctx, "") {
-				w.t.Fatal("got a state, want none: the grant has expired")
+			for st, err := range w.client().List(w.ctx, "") {
+				w.t.Fatalf("got %v, %v, want nothing: the grant has expired", st, err)
 			}
 		}, false},
 		{"late break", func(w *world, g driver.Grant, _ driver.Request) {
