@@ -83,6 +83,15 @@ func TestDelayBackAppliesAtOnceAndAnswersLater(t *testing.T) {
 	})
 }
 
+func TestDelayBackCountsFromTheAnswer(t *testing.T) {
+	inBubble(t, "", func(_ *testing.T, w *world) {
+		slow := faultlock.New(w.server.Driver(), 1, parse(t, "ping=delay:1s"))
+		d := faultlock.New(slow, 1, parse(t, "ping=delayback:500ms"))
+		w.ok("ping", d.Ping(w.ctx()))
+		w.passed(1500 * time.Millisecond)
+	})
+}
+
 func TestDelayBackBeyondTheContextIsALostReply(t *testing.T) {
 	inBubble(t, "release=delayback:3s", func(t *testing.T, w *world) {
 		g := w.hold("k")

@@ -254,3 +254,82 @@ func TestWaitErrorsOfTheInnerTicket(t *testing.T) {
 		}
 	})
 }
+
+// script is a backend whose ear hears what the test says.
+type script struct {
+	*memlock.Driver
+	pushes []push
+}
+
+// push is heard after a while. Sticky ones come even if the context has ended.
+type push struct {
+	after  time.Duration
+	token  driver.Token
+	sticky bool
+}
+
+type scriptEar struct{ *script }
+
+func (s *script) Listen(context.Context, driver.Request) (driver.Ticket, error) {
+	return scriptEar{s}, nil
+}
+
+func (scriptEar) Close() {}
+
+func (s scriptEar) Wait(ctx context.Context) (driver.Grant, error) {
+	if len(s.pushes) == 0 {
+		<-ctx.Done()
+		return driver.Grant{}, ctx.Err()
+	}
+	next := s.pushes[0]
+	if next.sticky {
+		<-ctx.Done()
+	}
+	select {
+	case <-time.After(next.after):
+		s.pushes = s.pushes[1:]
+		return driver.Grant{Token: next.token}, nil
+	case <-ctx.Done():
+		if next.sticky {
+			s.pushes = s.pushes[1:]
+			return driver.Grant{Token: next.token}, nil
+		}
+		return driver.Grant{}, ctx.Err()
+	}
+}
+
+func TestHeldBackPushesComeInTheOrderTheyAreDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		s := &script{Driver: memlock.NewServer().Driver(), pushes: []push{{0, 1, false}, {0, 2, false}, {0, 3, false}}}
+		d := faultlock.New(s, 1, parse(t, "wait#1=dup:5s;wait#2=delayback:3s;wait#3=delayback:1s"))
+		ticket, err := d.Listen(t.Context(), request("k"))
+		equal(t, "Listen", err, nil)
+		for _, want := range []struct {
+			at    time.Duration
+			token driver.Token
+		}{{0, 1}, {time.Second, 3}, {3 * time.Second, 2}, {5 * time.Second, 1}} {
+			g, err := ticket.Wait(t.Context())
+			equal(t, "error", err, nil)
+			equal(t, "token", g.Token, want.token)
+			equal(t, "heard at", time.Since(start), want.at)
+		}
+	})
+}
+
+func TestAPushThatComesAsTheContextEndsHasItsFault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{Driver: memlock.NewServer().Driver(), pushes: []push{{time.Hour, 1, true}}}
+		d := faultlock.New(s, 1, parse(t, "wait=after"))
+		ticket, err := d.Listen(t.Context(), request("k"))
+		equal(t, "Listen", err, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if g, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Wait: got %v, %v, want %v", g, err, context.DeadlineExceeded)
+		}
+		equal(t, "fired", d.Fired()[0].Times, 1)
+	})
+}

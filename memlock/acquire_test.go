@@ -138,9 +138,14 @@ func TestTokenBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	refused := request("k")
+	refused.Floor = driver.MaxToken // leaves a record without a grant
+	if _, err := d.TryAcquire(t.Context(), refused); err == nil {
+		t.Fatal("TryAcquire above the greatest token: got a grant, want an error")
+	}
 	st, err := d.Inspect(t.Context(), "k")
-	equal(t, "token before any grant", st.Token, 0)
 	equal(t, "error", err, nil)
+	equal(t, "token before any grant", st.Token, 0)
 	g, err := d.TryAcquire(t.Context(), request("k"))
 	equal(t, "error", err, nil)
 	equal(t, "token", g.Token, 1001)

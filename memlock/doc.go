@@ -20,7 +20,7 @@
 //
 // # What stays
 //
-// A key that was granted once keeps its record, some 150 bytes, as long as the Server
+// A key that was granted once keeps a small record as long as the Server
 // lives: the counter behind its tokens must survive every release and expiry.
 //
 // # Errors

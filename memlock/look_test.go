@@ -121,9 +121,10 @@ func TestBreakNowGivesTheKeyAwayAtOnce(t *testing.T) {
 		now := driver.Break{Now: true}
 		w.is("Break", w.client().Break(w.ctx, "k", g.Token, driver.Break{}), nil)
 		w.is("Break now", w.client().Break(w.ctx, "k", g.Token, now), nil)
-		w.tryHeldBy(w.pollGrant(waiter))
+		equal(t, "attempt at once", w.inspect("k").Attempt, waiter.Attempt)
 		w.renewLost(g)
 		w.releaseLost(g.Request)
+		w.tryHeldBy(w.pollGrant(waiter))
 	})
 }
 
