@@ -1,0 +1,213 @@
+package epoch
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fencelock/locker/driver"
+)
+
+var errTokens = errors.New("the key has used up its tokens")
+
+// hold is what the driver remembers of one attempt, from its first create until it is
+// released or forgotten. It is the State of the attempt's grants.
+type hold struct {
+	owner   *Driver
+	request driver.Request // with the ttl as granted
+
+	mu      sync.Mutex
+	n       uint64 // the number tried last; 0: none yet
+	shift   uint64
+	version Version // nil until a create was answered or a record adopted
+	time    string
+	// unanswered: a create of n may still arrive. granted: the check has passed.
+	unanswered, granted bool
+	barred              map[uint64]bool // numbers given back
+	// sent is when the write was sent that the deadline counts from. writes are the
+	// sends of this grant's own renewals, by writer.
+	sent     driver.Instant
+	writes   map[driver.Attempt]driver.Instant
+	renewals uint64
+	// undone: a release was sent, the attempt is never adopted again. released: one
+	// was not answered. gone: nothing is left to renew or release.
+	undone, released, lost, gone bool
+}
+
+// left is what remains of the belief's outermost bound, the deadline.
+func (h *hold) left(now driver.Instant) time.Duration {
+	ttl := h.request.TTL
+	return ttl - ttl/clockError - now.Sub(h.sent)
+}
+
+// trying notes a create before it is sent, and returns the version of a number that
+// the attempt had before and that has ended.
+func (h *hold) trying(rec Record, sent driver.Instant) (old Version, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.undone {
+		return nil, false
+	}
+	// A lower number with an unanswered create needs no memory: its successor's
+	// predecessor was seen, so it is taken or below the newest.
+	old = h.version
+	h.n, h.shift, h.time, h.sent = rec.Epoch, rec.Shift, rec.Time, sent
+	h.version, h.granted, h.unanswered = nil, false, true
+	return old, true
+}
+
+// untried: no create of n can have made a record.
+func (h *hold) untried(n uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n == n {
+		h.unanswered = false
+	}
+}
+
+func (h *hold) made(n uint64, v Version) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n, h.version, h.unanswered = n, v, false
+}
+
+// adopt takes a record of this attempt that a read has shown. It reports false after
+// an undo was sent: that one may still arrive.
+func (h *hold) adopt(v *sight) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.undone {
+		return false
+	}
+	if h.n != v.n || h.sent.IsZero() {
+		h.sent = v.sent // nothing is known of the first send here: the core counts from it
+	}
+	if h.n != v.n || h.version == nil {
+		h.version, h.granted = v.Version, false
+	}
+	h.n, h.shift, h.time, h.unanswered = v.n, v.Shift, v.Time, false
+	return true
+}
+
+func (h *hold) grant() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.granted = !h.undone
+	return h.granted
+}
+
+func (h *hold) number() (n, shift uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n, h.shift
+}
+
+// bar gives the number back: it is never adopted again.
+func (h *hold) bar() (n, shift uint64, v Version) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.barred == nil {
+		h.barred = map[uint64]bool{}
+	}
+	h.barred[h.n] = true
+	n, shift, v = h.n, h.shift, h.version
+	h.n, h.version, h.granted = 0, nil, false
+	return n, shift, v
+}
+
+func (h *hold) isBarred(n uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.barred[n]
+}
+
+// beat is one renewal, ready to be sent.
+type beat struct {
+	request  driver.Request
+	n, shift uint64
+	version  Version
+	writer   driver.Attempt
+	renewals uint64
+	time     string
+}
+
+// beat prepares a renewal. It reports false if none may be sent any more.
+func (h *hold) beat(now driver.Instant) (beat, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.granted || h.undone || h.lost || h.gone || h.left(now) <= 0 {
+		return beat{}, false
+	}
+	h.renewals++
+	b := beat{h.request, h.n, h.shift, h.version, driver.NewAttempt(), h.renewals, h.time}
+	if h.writes == nil {
+		h.writes = map[driver.Attempt]driver.Instant{}
+	}
+	h.writes[b.writer] = now
+	return b, true
+}
+
+// wrote reports when this grant's own write was sent.
+func (h *hold) wrote(w driver.Attempt) (driver.Instant, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sent, own := h.writes[w]
+	return sent, own
+}
+
+// renewed accepts an answer, unless it came at or after the old deadline.
+func (h *hold) renewed(now, sent driver.Instant, v Version) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.undone || h.lost || h.gone || h.left(now) <= 0 {
+		h.lost = true
+		return false
+	}
+	h.version, h.sent = v, sent
+	clear(h.writes) // with this version none of the others can be applied
+	return true
+}
+
+func (h *hold) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost = true
+}
+
+// undoing is where a release has to look.
+type undoing struct {
+	n, shift          uint64
+	version           Version
+	kind              Kind
+	unanswered, again bool
+}
+
+func (h *hold) undoing() undoing {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u := undoing{n: h.n, shift: h.shift, version: h.version, kind: Undone, unanswered: h.unanswered, again: h.released}
+	if h.granted {
+		u.kind = Released
+	}
+	return u
+}
+
+func (h *hold) releasing() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.released = true
+}
+
+// live returns the version of a grant that may still be believed.
+func (h *hold) live(now driver.Instant) (Version, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.version, h.granted && !h.undone && !h.gone && h.left(now) > 0
+}
+
+// keep returns what the grant holds open in the store, and for how long it must.
+func (h *hold) keep(now driver.Instant) (Version, time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.version, max(h.request.TTL-now.Sub(h.sent), 0)
+}
