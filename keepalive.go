@@ -20,7 +20,7 @@ const (
 	retryShare, retryLeftShare = 12, 6
 	minRetry                   = 50 * time.Millisecond
 	maxTries                   = 8
-	// A grant with less than half its ttl left is renewed after min(left/8, 500 ms), so
+	// A grant with no more than half its ttl left (a claim window is exactly that) is renewed after min(left/8, 500 ms), so
 	// that a short hold never pays for it, and that renewal may take a third of what is
 	// left.
 	shortShare, shortDelayShare, maxShortDelay, shortCallShare = 2, 8, 500 * time.Millisecond, 3
@@ -229,7 +229,7 @@ func (l *Lease) retry(b *batch, now driver.Instant) {
 
 // planFirst plans the first renewal of a new grant. c.mu is held.
 func (l *Lease) planFirst(now driver.Instant) {
-	if left := l.span.left - now.Sub(l.span.sent); left < l.grant.TTL/shortShare {
+	if left := l.span.left - now.Sub(l.span.sent); left <= l.grant.TTL/shortShare {
 		l.due = now.Time().Add(min(left/shortDelayShare, maxShortDelay))
 		l.short = true
 		return

@@ -16,8 +16,7 @@ type waiter struct {
 	poll   time.Time     // when to poll next, in package time
 	empty  time.Duration // the least pause behind an empty or failed answer of the ticket
 	failed time.Duration // the pause behind a failed poll
-	early  int           // empty answers since the last poll, while none was due
-	rushed bool          // the next poll is due to the ticket
+	early  int           // empty or failed answers of the ticket since the last poll
 	deaf   bool          // the ticket failed: poll before listening again
 }
 
@@ -136,7 +135,7 @@ func (w *waiter) hurry(broken bool) {
 		soon := w.a.sent.Time().Add(w.empty)
 		w.empty = min(2*w.empty, max(driver.PollInterval(w.a.req.TTL), firstRetry))
 		if soon.Before(w.poll) {
-			w.poll, w.rushed = soon, true
+			w.poll = soon
 		}
 	}
 	w.deaf = broken || w.early >= maxEarly
@@ -156,10 +155,10 @@ func (w *waiter) plan(held *HeldError) {
 
 // ask polls once. Neither a lease nor an error: wait on.
 func (w *waiter) ask() (*Lease, error) {
-	if !w.rushed {
+	if w.early == 0 {
 		w.empty = firstRetry
 	}
-	w.early, w.rushed = 0, false
+	w.early = 0
 	g, err := w.q.send(w.a, w.q.c.queuer.Poll)
 	var held *HeldError
 	switch {
