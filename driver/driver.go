@@ -47,10 +47,15 @@ type Grant struct {
 	// Left is the least time the server keeps the key, counted from Sent. It is
 	// always set; zero or less is over.
 	//
-	// Sent and Left are one pair. A grant made by this very send: (zero or this
-	// send, TTL). One found that an earlier send made: (zero, TTL) or (this send,
-	// what remains). Never (this send, TTL) and never (zero, what remains) for a
-	// grant that was found. Renew never returns the Sent it was given.
+	// Sent and Left are one pair:
+	//   - TryAcquire, granted by this send: (zero or this send, TTL).
+	//   - TryAcquire, found from an earlier send of the attempt: (zero, TTL), since zero
+	//     is the first send; or (this send, what remains). Never (this send, TTL), never
+	//     (zero, what remains). What a queue granted to the attempt lasts a claim window
+	//     only, so it is always (this send, what remains).
+	//   - Enqueue and Poll: (zero or this send, what remains by the server's clock in the
+	//     same answer). A driver without such a clock sets both by itself.
+	//   - Renew: (zero or this send, TTL), and never the Sent it was given.
 	Left time.Duration
 	// State is the driver's own (an ETag, a lease id, the epoch tried). The core
 	// hands back the newest one it was given and never looks inside.
@@ -76,7 +81,8 @@ type Driver interface {
 	// TryAcquire makes one attempt and never waits for the key. An attempt that is
 	// sent again MUST return what its first send granted, with the first send's
 	// expiry: a re-send extends nothing. Refused: *HeldError, never naming the
-	// attempt itself. Beside ErrAmbiguous the Grant may carry Request and State with
+	// attempt itself. A counter that has no greater token left is ErrTokenRegression.
+	// Beside ErrAmbiguous the Grant may carry Request and State with
 	// Token 0, for a Release that needs to know where to look.
 	TryAcquire(ctx context.Context, r Request) (Grant, error)
 
@@ -89,8 +95,10 @@ type Driver interface {
 	// Release ends whatever g.Attempt has: its grant, or its place in the queue. It
 	// MUST work from g.Request alone, with Token 0 and State nil, as far as the
 	// attempt can be found: this is how the core undoes an unknown acquire and a
-	// cancelled wait. ErrLost: the attempt has nothing, and nobody was touched.
-	// Releasing a broken grant is ErrLost too.
+	// cancelled wait. Attempts are unique, so the attempt alone says what is meant: a
+	// copy that the network delivered late may have given it a grant under another
+	// token, and that has to end too. ErrLost: the attempt has nothing, and nobody was
+	// touched. Releasing a broken grant is ErrLost too.
 	Release(ctx context.Context, g Grant) error
 
 	// Close ends no grant: calls answer ErrClosed from then on, and what is held
@@ -104,17 +112,18 @@ type Driver interface {
 //
 // A place in the queue is live while its last Enqueue or Poll is younger than its
 // horizon, [Horizon] of its ttl; a waiter that was killed is passed over after that.
-// Who finds a key free or expired (a release, a try, a poll) grants it to the first
-// live waiter in the same atomic step, for [ClaimWindow] of its ttl; the waiter's
-// first renewal extends that.
+// Who finds a key free or expired (a release, a try, an enqueue, a poll) grants it to the
+// first live waiter in the same atomic step, for [ClaimWindow] of its ttl; the waiter's
+// first renewal extends that. A renewal, a break (without Now) and an inspection hand
+// nothing on.
 type Queuer interface {
 	// Listen opens the waiter's ear, not its place in the queue. The core opens one
 	// per attempt before its first Enqueue, keeps it over that attempt's re-sends,
-	// and closes it before the attempt is undone.
+	// and closes it before the attempt is undone. ctx bounds this call, not the ticket.
 	Listen(ctx context.Context, r Request) (Ticket, error)
 
-	// Enqueue takes a place at the end of the queue, or the key itself if it is free
-	// and nobody live waits. It never waits. Queued: *HeldError (with Ahead). The core
+	// Enqueue takes a place at the end of the queue, or the key itself, for the whole
+	// ttl, if it is free and nobody live waits. It never waits. Queued: *HeldError (with Ahead). The core
 	// sends it again only after an unknown answer; a re-send finds the place or the
 	// grant that the first send made.
 	Enqueue(ctx context.Context, r Request) (Grant, error)
@@ -133,7 +142,7 @@ type Ticket interface {
 	// Sent and Left set, judged with the clock of an answer to this ticket's own
 	// Enqueue or Poll (see [ServerClock]); a push that overtakes that answer is kept
 	// for it. (zero Grant, nil): something may have happened, poll now. Pushes may be
-	// lost, late and doubled.
+	// lost, late and doubled. After the driver's Close: ErrClosed.
 	Wait(ctx context.Context) (Grant, error)
 	// Close lets go of the ticket. It ends no place and no grant; what is pushed
 	// afterwards is ignored and never released: it may be a live lease that a Poll
@@ -149,7 +158,7 @@ type BatchRenewer interface {
 	// from the call of RenewBatch. One grant that is stuck at the server MUST NOT
 	// hold back the answers of the others where the protocol allows it. The returned
 	// error is nil or ErrUnsupported, the latter with nothing sent and each never
-	// called.
+	// called; a closed driver says so for each grant.
 	RenewBatch(ctx context.Context, gs []Grant, each func(i int, g Grant, err error)) error
 }
 

@@ -17,7 +17,8 @@ type Instant struct {
 	hasBoot bool
 }
 
-// Now reads both clocks. An Instant that is used as Grant.Sent must come from here.
+// Now reads both clocks. An Instant that is used as Grant.Sent must come from here, or
+// from PackageNow in a backend that declares Info.PackageTime.
 func Now() Instant {
 	i := PackageNow()
 	i.boot, i.hasBoot = boot.Now()
