@@ -1,0 +1,388 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// Options say what the backend and the network of a history may do.
+type Options struct {
+	// Slack is how much longer than its ttl a grant may live, and Late how long after
+	// its call a request may still arrive. Both only make more refusals explicable.
+	Slack, Late time.Duration
+	// Refusals asks that every refusal has somebody who may have held the key.
+	Refusals bool
+	// MayForget: the backend lost its memory on the way. Tokens still must not repeat.
+	MayForget bool
+}
+
+// rateError is ρ: a promise of d is kept for d − d/rateError on another clock.
+const rateError = 100
+
+// Violation is why a history is not one of a correct lock.
+type Violation struct {
+	// Sentence says it in one sentence.
+	Sentence string
+	// Proof is the operations that cannot all be right.
+	Proof []Op
+}
+
+// Error is the sentence and the operations, one per line.
+func (v *Violation) Error() string {
+	var b strings.Builder
+	b.WriteString(v.Sentence)
+	for _, o := range v.Proof {
+		b.WriteString("\n\t" + o.String())
+	}
+	return b.String()
+}
+
+// Check returns nil if a correct lock could have answered as recorded, and otherwise the
+// first violation found, a *Violation.
+func Check(ops []Op, o Options) error {
+	keys := map[string][]Op{}
+	fences := map[string][]Op{}
+	var order []string
+	for _, op := range ops {
+		into := keys
+		if op.Kind == Write || op.Kind == Raise {
+			into = fences
+		}
+		if keys[op.Key] == nil && fences[op.Key] == nil {
+			order = append(order, op.Key)
+		}
+		into[op.Key] = append(into[op.Key], op)
+	}
+	for _, k := range order {
+		for _, v := range []*Violation{checkBeliefs(keys[k]), checkKey(keys[k], o), checkFence(fences[k])} {
+			if v != nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// tenure is one attempt's time at the key.
+type tenure struct {
+	attempt driver.Attempt
+	token   driver.Token
+	call    time.Duration // its first send
+	ret     time.Duration // the first answer that granted
+	until   time.Duration // what was promised at last, rates considered
+	used    time.Duration // the call of the last operation that only a holder succeeds with
+	cut     time.Duration // the first call that may have given it back; never: forever
+	ended   time.Duration // the first definite end
+	last    time.Duration // when anything of this attempt may have been sent for the last time
+	ttl     time.Duration
+	queued  bool
+	grant   Op // that ret is of
+	use     Op // that used, or until, is of
+}
+
+const forever = time.Duration(1<<63 - 1)
+
+// end is the earliest end that explains all answers.
+func (t *tenure) end() time.Duration { return max(t.used, min(t.until, t.cut)) }
+
+// lasts is the latest moment at which the attempt may have kept others out.
+func (t *tenure) lasts(o Options) time.Duration {
+	if t.ended != forever {
+		return t.ended + o.Late
+	}
+	d := t.ttl
+	if t.queued {
+		d += driver.Horizon(t.ttl) // the place lives, and is granted the key at its very end
+	}
+	return t.last + d + o.Slack + o.Late
+}
+
+func checkKey(ops []Op, o Options) *Violation {
+	tenures, order, v := collect(ops)
+	if v != nil {
+		return v
+	}
+	granted := slices.Clone(order)
+	granted = slices.DeleteFunc(granted, func(t *tenure) bool { return t.token == 0 })
+	slices.SortStableFunc(granted, func(a, b *tenure) int { return cmp.Compare(a.token, b.token) })
+	if v := inOrder(granted, o); v != nil {
+		return v
+	}
+	if !o.MayForget {
+		if v := falseLoss(ops, tenures); v != nil {
+			return v
+		}
+	}
+	if o.Refusals {
+		return refusals(ops, order, o)
+	}
+	return nil
+}
+
+// collect gathers what is known of each attempt.
+func collect(ops []Op) (map[driver.Attempt]*tenure, []*tenure, *Violation) {
+	tenures := map[driver.Attempt]*tenure{}
+	var order []*tenure
+	for _, op := range ops {
+		if op.Kind != Acquire || op.Outcome == Failed || op.Outcome == Refused || op.Outcome == Lost {
+			continue // nothing came of it
+		}
+		t := tenures[op.Attempt]
+		if t == nil {
+			t = &tenure{attempt: op.Attempt, call: op.Call, cut: forever, ended: forever, ttl: op.TTL}
+			tenures[op.Attempt] = t
+			order = append(order, t)
+		}
+		t.call = min(t.call, op.Call)
+		t.last = max(t.last, op.Return)
+		t.ttl = max(t.ttl, op.TTL)
+		switch op.Outcome {
+		case OK:
+			if t.token != 0 && t.token != op.Token {
+				return nil, nil, &Violation{
+					Sentence: fmt.Sprintf("one attempt of %s for %q was granted two tokens, %v and %v", op.Client, op.Key, t.token, op.Token),
+					Proof:    []Op{t.grant, op},
+				}
+			}
+			if t.token == 0 || op.Return < t.ret {
+				t.token, t.ret, t.grant = op.Token, op.Return, op
+			}
+			t.promise(op)
+		case Queued:
+			t.queued = true
+		}
+	}
+	for _, op := range ops {
+		t := tenures[op.Attempt]
+		if op.Kind == Break && op.Until == 0 && op.Outcome != Failed && op.Outcome != Lost && op.Outcome != Refused {
+			for _, t := range order {
+				if t.token == op.Token {
+					t.cut = min(t.cut, op.Call)
+				}
+			}
+		}
+		if t == nil {
+			continue
+		}
+		switch {
+		case op.Kind == Renew && op.Outcome == OK:
+			if op.Token != t.token && t.token != 0 {
+				return nil, nil, &Violation{
+					Sentence: fmt.Sprintf("a renewal of %s changed the token of %q from %v to %v", op.Client, op.Key, t.token, op.Token),
+					Proof:    []Op{t.grant, op},
+				}
+			}
+			t.last = max(t.last, op.Return)
+			t.promise(op)
+			if op.Call > t.used {
+				t.used, t.use = op.Call, op
+			}
+		case op.Kind == Renew && op.Outcome == Unknown:
+			t.last = max(t.last, op.Return)
+		case op.Kind == Release && (op.Outcome == OK || op.Outcome == Unknown):
+			t.cut = min(t.cut, op.Call)
+			if op.Outcome == OK {
+				t.ended = min(t.ended, op.Return)
+				if t.token != 0 && op.Call > t.used {
+					t.used, t.use = op.Call, op
+				}
+			}
+		}
+	}
+	return tenures, order, nil
+}
+
+// promise notes how long the backend said that it keeps the grant.
+func (t *tenure) promise(op Op) {
+	if until := op.Until - (op.Until-op.Call)/rateError; until > t.until {
+		t.until = until
+		if t.use.Kind == "" {
+			t.use = op
+		}
+	}
+}
+
+// inOrder goes through the grants by their tokens: each must fit behind the one before.
+func inOrder(granted []*tenure, o Options) *Violation {
+	var front *tenure // whose end is the latest so far
+	var end time.Duration
+	for i, t := range granted {
+		if i > 0 && granted[i-1].token == t.token {
+			return &Violation{
+				Sentence: fmt.Sprintf("token %v of %q was granted twice, to %s and to %s", t.token, t.grant.Key, granted[i-1].grant.Client, t.grant.Client),
+				Proof:    []Op{granted[i-1].grant, t.grant},
+			}
+		}
+		if front != nil && end > t.ret && !o.MayForget {
+			return overlap(front, t)
+		}
+		start := max(t.call, end)
+		if e := max(start, t.end()); front == nil || e > end {
+			front, end = t, e
+		}
+	}
+	return nil
+}
+
+// overlap explains why the two grants cannot have followed each other.
+func overlap(a, b *tenure) *Violation {
+	ga, gb := a.grant, b.grant
+	if a.call > b.ret {
+		return &Violation{
+			Sentence: fmt.Sprintf("%s was granted %q with token %v, which is not greater than token %v that %s had got before it asked",
+				ga.Client, ga.Key, a.token, b.token, gb.Client),
+			Proof: []Op{gb, ga},
+		}
+	}
+	v := &Violation{
+		Sentence: fmt.Sprintf("%s was granted %q with token %v at %v at the latest, while token %v of %s was in force until %v at least",
+			gb.Client, gb.Key, b.token, round(b.ret), a.token, ga.Client, round(a.end())),
+		Proof: []Op{ga, gb},
+	}
+	if a.use.Kind != "" && a.use != ga {
+		v.Proof = []Op{ga, gb, a.use}
+	}
+	return v
+}
+
+// falseLoss looks for a holder that was told lost while its grant was in force.
+func falseLoss(ops []Op, tenures map[driver.Attempt]*tenure) *Violation {
+	broken := map[driver.Token]time.Duration{}
+	for _, op := range ops {
+		if op.Kind == Break && op.Outcome != Failed {
+			if at, ok := broken[op.Token]; !ok || op.Call < at {
+				broken[op.Token] = op.Call
+			}
+		}
+	}
+	for _, op := range ops {
+		if op.Outcome != Lost || op.Kind != Renew && op.Kind != Release {
+			continue
+		}
+		t := tenures[op.Attempt]
+		if t == nil || t.token == 0 || op.Return >= t.end() || op.Call < t.ret {
+			continue
+		}
+		if at, ok := broken[t.token]; ok && at < op.Return {
+			continue
+		}
+		v := &Violation{
+			Sentence: fmt.Sprintf("%s was told that %q is lost, while its token %v was in force until %v at least", op.Client, op.Key, t.token, round(t.end())),
+			Proof:    []Op{t.grant, op},
+		}
+		if t.use.Kind != "" && t.use != t.grant {
+			v.Proof = append(v.Proof, t.use)
+		}
+		return v
+	}
+	return nil
+}
+
+// refusals looks for a refusal at a time when nobody else can have had the key.
+func refusals(ops []Op, order []*tenure, o Options) *Violation {
+	slices.SortStableFunc(order, func(a, b *tenure) int { return cmp.Compare(a.call, b.call) })
+	// The two longest lasting of different attempts, of all that began by then.
+	type top struct{ first, second *tenure }
+	tops := make([]top, len(order))
+	var now top
+	for i, t := range order {
+		switch {
+		case now.first == nil || t.lasts(o) > now.first.lasts(o):
+			now = top{t, now.first}
+		case now.second == nil || t.lasts(o) > now.second.lasts(o):
+			now.second = t
+		}
+		tops[i] = now
+	}
+	for _, op := range ops {
+		if op.Kind != Acquire || op.Outcome != Refused && op.Outcome != Queued {
+			continue
+		}
+		n, _ := slices.BinarySearchFunc(order, op.Return, func(t *tenure, at time.Duration) int { return cmp.Compare(t.call, at) })
+		var other *tenure
+		if n > 0 {
+			other = tops[n-1].first
+			if other.attempt == op.Attempt {
+				other = tops[n-1].second
+			}
+		}
+		if other == nil || other.lasts(o) < op.Call {
+			return &Violation{
+				Sentence: fmt.Sprintf("%s was refused %q at %v, when nobody else can have held it", op.Client, op.Key, round(op.Call)),
+				Proof:    []Op{op},
+			}
+		}
+	}
+	return nil
+}
+
+// checkBeliefs looks for two who believed at one instant.
+func checkBeliefs(ops []Op) *Violation {
+	var beliefs []Op
+	for _, op := range ops {
+		if op.Kind == Belief {
+			beliefs = append(beliefs, op)
+		}
+	}
+	slices.SortStableFunc(beliefs, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	for i := 1; i < len(beliefs); i++ {
+		a, b := beliefs[i-1], beliefs[i]
+		if a.Token == b.Token && a.Client == b.Client { // one lease, sampled twice
+			if a.Return > b.Return {
+				beliefs[i].Return = a.Return
+			}
+			continue
+		}
+		if b.Call < a.Return {
+			return &Violation{
+				Sentence: fmt.Sprintf("%s (token %v) and %s (token %v) both believed to hold %q at %v", a.Client, a.Token, b.Client, b.Token, a.Key, round(b.Call)),
+				Proof:    []Op{a, b},
+			}
+		}
+	}
+	return nil
+}
+
+// checkFence: a fence is a register that only rises.
+func checkFence(ops []Op) *Violation {
+	byReturn := slices.Clone(ops)
+	slices.SortStableFunc(byReturn, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
+	byCall := slices.Clone(ops)
+	slices.SortStableFunc(byCall, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	var high *Op // the greatest token that was accepted before
+	i := 0
+	for _, op := range byCall {
+		for ; i < len(byReturn) && byReturn[i].Return < op.Call; i++ {
+			if r := &byReturn[i]; r.Outcome == OK && (high == nil || r.Token > high.Token) {
+				high = r
+			}
+		}
+		if op.Outcome == OK && high != nil && op.Token < high.Token {
+			return &Violation{
+				Sentence: fmt.Sprintf("the fence of %q let %s %s with token %v after it had accepted token %v", op.Key, op.Client, op.Kind, op.Token, high.Token),
+				Proof:    []Op{*high, op},
+			}
+		}
+	}
+	var most *Op // the greatest token that may have been seen before
+	i = 0
+	for _, op := range byReturn {
+		for ; i < len(byCall) && byCall[i].Call < op.Return; i++ {
+			if r := &byCall[i]; r.Outcome != Failed && r.Outcome != Refused && (most == nil || r.Token > most.Token) {
+				most = r
+			}
+		}
+		if op.Outcome == Refused && (most == nil || most.Token <= op.Token) {
+			return &Violation{
+				Sentence: fmt.Sprintf("the fence of %q refused token %v of %s although no greater one was ever shown to it", op.Key, op.Token, op.Client),
+				Proof:    []Op{op},
+			}
+		}
+	}
+	return nil
+}
