@@ -1,0 +1,555 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/faultlock"
+)
+
+var needsQueue = []Feature{driver.FeatureQueue}
+
+// queueCases are about a backend that keeps waiters in order.
+var queueCases = []Case{
+	{
+		ID:      "queue/places",
+		Rule:    "An enqueue takes one place however often it is sent, a poll takes none, and a release gives the place up.",
+		Surface: OnDriver,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Client("B"), c.Key("k")
+			g := a.Grant(key)
+			first, second := b.Request(key), b.Request(key)
+			b.gone(second, "a poll of an attempt that was never enqueued")
+			b.queued(b.Enqueue, first)
+			b.queued(b.Enqueue, second)
+			b.queued(b.Enqueue, first)
+			b.queued(b.Poll, first)
+			held := b.queued(b.Poll, second)
+			c.InTime(held == nil || held.Ahead >= 1, "the second place: got %+v, want at least one ahead", held)
+			if err := b.Freed(driver.Grant{Request: first}); err != nil {
+				c.fail(ByRule, soft(err), "giving the place up: got %v, want nil", err)
+			}
+			b.gone(first, "a poll of a place that was given up")
+			if err := a.Freed(g); err != nil {
+				c.fail(ByRule, soft(err), "A releases: got %v, want nil", err)
+			}
+			ctx, cancel := b.call()
+			next, err := b.Poll(ctx, second)
+			cancel()
+			if err != nil {
+				c.Latef("the second place behind the release: got %v, want the grant", err)
+			}
+			c.Must(next.Token > g.Token, "its token: got %v, want more than %v", next.Token, g.Token)
+		},
+	},
+	{
+		ID:      "queue/poll-extends-nothing",
+		Rule:    "A poll extends no grant: a hand-off that nobody claims is over after its claim window.",
+		Surface: OnDriver,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, third, key := c.Client("A"), c.Client("B"), c.Peer("C"), c.Key("k")
+			g := a.Grant(key)
+			r := b.Request(key)
+			b.queued(b.Enqueue, r)
+			if err := a.Freed(g); err != nil {
+				c.fail(ByRule, soft(err), "A releases: got %v, want nil", err)
+			}
+			granted := c.History.Now()
+			c.Go(func() {
+				for c.History.Now() < granted+c.T {
+					ctx, cancel := b.call()
+					_, err := b.Poll(ctx, r)
+					cancel()
+					if err != nil {
+						return
+					}
+					c.Sleep(c.T / 20)
+				}
+			})
+			next := third.Acquire(key)
+			most := driver.ClaimWindow(c.T) + c.Soon() + driver.PollInterval(c.T)/4
+			c.InTime(next.Got-granted <= most, "the key was given on %v after the hand-off, want at most %v", next.Got-granted, most)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/floor",
+		Rule:    "A place in the queue keeps its request's floor: whoever grants raises first.",
+		Level:   Extended,
+		Surface: OnDriver,
+		Needs:   []Feature{driver.FeatureQueue, driver.FeatureFloor},
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Client("B"), c.Key("k")
+			g := a.Grant(key)
+			r := b.Request(key)
+			r.Floor = g.Token + 1000
+			b.queued(b.Enqueue, r)
+			if err := a.Freed(g); err != nil {
+				c.fail(ByRule, soft(err), "A releases: got %v, want nil", err)
+			}
+			ctx, cancel := b.call()
+			defer cancel()
+			next, err := b.Poll(ctx, r)
+			if err != nil {
+				c.Latef("Poll behind the release: got %v, want the grant", err)
+			}
+			c.Must(next.Token > r.Floor, "token with floor %v: got %v, want more", r.Floor, next.Token)
+		},
+	},
+	{
+		ID:      "queue/fifo",
+		Rule:    "Live waiters are served in the order in which they came.",
+		Surface: OnLock,
+		Needs:   []Feature{driver.FeatureQueue, driver.FeatureFIFO},
+		Push:    Size{N: 6}, Full: Size{N: 30},
+		Run: func(c *C) {
+			a, key := c.Peer("A"), c.Key("k")
+			l := a.Try(key)
+			var mu sync.Mutex
+			var order []int
+			var all sync.WaitGroup
+			for i := range c.N() {
+				p := c.Peer(fmt.Sprintf("waiter %d", i))
+				all.Add(1)
+				c.Go(func() {
+					defer all.Done()
+					next := p.Acquire(key)
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					next.GiveBack()
+				})
+				if !c.Eventually(c.T, func() bool { return p.Sent(faultlock.Enqueue) > 0 }) {
+					c.Latef("waiter %d did not enqueue within a ttl", i)
+				}
+				c.Sleep(c.T / 50) // its answer
+			}
+			l.GiveBack()
+			all.Wait()
+			c.alive()
+			for i, who := range order {
+				c.InTime(who == i, "waiters were served in the order %v, and had come in the order 0, 1, 2, …", order)
+			}
+		},
+	},
+	{
+		ID:      "queue/requests-per-hand-off",
+		Rule:    "A hand-off costs a bounded number of requests, however many wait.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Load:    true,
+		Push:    Size{N: 40}, Full: Size{N: 200},
+		Run: func(c *C) {
+			a, key := c.Peer("A"), c.Key("k")
+			l := a.Try(key)
+			peers := make([]*Peer, c.N())
+			var all sync.WaitGroup
+			for i := range peers {
+				peers[i] = c.Peer(fmt.Sprintf("waiter %d", i))
+				all.Add(1)
+				c.Go(func() {
+					defer all.Done()
+					peers[i].Acquire(key).GiveBack()
+				})
+			}
+			sent := func() int {
+				n := 0
+				for _, p := range peers {
+					n += p.Sent()
+				}
+				return n
+			}
+			if !c.Eventually(c.Times(2), func() bool {
+				for _, p := range peers {
+					if p.Sent(faultlock.Enqueue) == 0 {
+						return false
+					}
+				}
+				return true
+			}) {
+				c.Latef("%d waiters did not enqueue within 2 ttls", c.N())
+			}
+			begun, before := c.History.Now(), sent()
+			l.GiveBack()
+			all.Wait()
+			c.alive()
+			elapsed := c.History.Now() - begun
+			polls := int(elapsed/(driver.PollInterval(c.T)*3/4)) + 1 // of each waiter, to keep its place
+			most := 3*c.N() + polls*c.N()                            // a release each; a poll and a renewal at worst
+			n := sent() - before
+			c.InTime(n <= most, "requests for %d hand-offs in %v: got %d, want at most %d", c.N(), elapsed, n, most)
+		},
+	},
+	{
+		ID:      "queue/hand-off-lasts",
+		Rule:    "A grant that was handed on lasts: its first renewal extends the claim window.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, third, key := c.Peer("A"), c.Peer("B"), c.Client("C"), c.Key("k")
+			l := a.Try(key)
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key, locker.WithManualRenew()) })
+			c.Sleep(c.T / 10)
+			l.GiveBack()
+			next := c.lease(done)
+			if !next.HoldFor(c.Times(0.7)) {
+				c.Latef("the lease is over within 0.7 T: got %v, want its claim window extended", next.Err())
+			}
+			_, err := third.TryOf(third.Request(key))
+			c.Must(err != nil || !next.Sure(), "C was granted the key while B held it with token %v", next.Token())
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/dead-waiter",
+		Rule:    "The queue moves on past a waiter that died and one that gave up.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, dead, quits, b, key := c.Peer("A"), c.Client("dead"), c.Peer("quits"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			dead.queued(dead.Enqueue, dead.Request(key))
+			_, err := quits.AcquireErr(c.Ctx, key, locker.WithWait(c.T/10))
+			c.InTime(errors.Is(err, driver.ErrHeld), "the one that gave up: got %v, want %v", err, driver.ErrHeld)
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			most := driver.ClaimWindow(c.T) + c.T/4 + c.Soon()
+			c.InTime(next.Got-released <= most, "B was granted the key %v after the release, want at most %v", next.Got-released, most)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/all-die",
+		Rule:    "When a holder and those who waited die together, the next one gets the key within ttl, horizon and one claim window.",
+		Surface: OnDriver,
+		Needs:   []Feature{driver.FeatureQueue, FeatureCore},
+		Push:    Size{N: 3}, Full: Size{N: 20},
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
+			g := a.Grant(key)
+			c.Sleep(c.T * 6 / 10) // so that places still live when the grant ends
+			for i := range c.N() {
+				dead := c.Client(fmt.Sprintf("dead %d", i))
+				dead.queued(dead.Enqueue, dead.Request(key))
+			}
+			died := c.History.Now()
+			next := b.Acquire(key)
+			end := max(c.History.At(g.Sent)+g.Left, died)
+			most := driver.Horizon(c.T) + driver.ClaimWindow(c.T) + c.Soon() + c.T/10
+			c.InTime(next.Got-end <= most, "B was granted the key %v after the dead holder's end, want at most %v", next.Got-end, most)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/lost-push",
+		Rule:    "A waiter whose notification is lost gets the key by its slow poll.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			b.Faults("wait=after")
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			most := driver.PollInterval(c.T) + c.Soon()
+			c.InTime(next.Got-released <= most, "B was granted the key %v after the release, want at most %v", next.Got-released, most)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/deaf-waiter",
+		Rule:    "A waiter that hears no answers costs the others at most one ttl.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Push:    Size{TTLs: 3}, Full: Size{TTLs: 10},
+		Run: func(c *C) {
+			a, deaf, b, key := c.Peer("A"), c.Peer("deaf"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			c.Go(func() {
+				got, err := deaf.AcquireErr(c.Ctx, key, locker.WithWait(c.For()))
+				if err == nil {
+					_ = got.Give()
+				}
+			})
+			c.Sleep(c.T / 10)
+			deaf.MayFault("poll=hangback; wait=hangback; enqueue=hangback; try=hangback")
+			end := c.History.Now() + c.For()
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			for {
+				c.InTime(next.Got-released <= c.T+c.Soon(), "a hand-off beside a deaf waiter took %v, want at most %v", next.Got-released, c.T)
+				next.HoldFor(c.T / 20)
+				released = c.History.Now()
+				next.GiveBack()
+				if c.History.Now() > end-c.Times(1.2) {
+					break
+				}
+				next = b.Acquire(key)
+			}
+			c.SleepUntil(end)
+			c.InTime(deaf.Fired() > 0, "no answer to the deaf waiter was cut off: the case has tested nothing")
+		},
+	},
+	{
+		ID:      "queue/late-push",
+		Rule:    "A push that arrives when a poll has long granted the key touches nothing.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, third, key := c.Peer("A"), c.Peer("B"), c.Client("C"), c.Key("k")
+			l := a.Try(key)
+			b.Faults(fmt.Sprintf("wait#1=delayback:%v", c.Times(0.6)))
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			l.GiveBack()
+			next := c.lease(done)
+			if !next.HoldFor(c.T) {
+				c.Latef("the live lease is over behind a late push: got %v, want it held", next.Err())
+			}
+			_, err := third.TryOf(third.Request(key))
+			c.Must(err != nil || !next.Sure(), "C was granted the key while B held it with token %v", next.Token())
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/expired-push",
+		Rule:    "A push that is heard when its grant is over says that nothing is left.",
+		Surface: OnDriver,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Client("B"), c.Key("k")
+			g := a.Grant(key)
+			r := b.Request(key)
+			ctx, cancel := b.call()
+			ticket, err := b.Listen(ctx, r)
+			cancel()
+			if err != nil {
+				c.fail(ByRule, soft(err), "Listen: got %v, want a ticket", err)
+			}
+			defer ticket.Close()
+			b.queued(b.Enqueue, r)
+			if err := a.Freed(g); err != nil {
+				c.fail(ByRule, soft(err), "A releases: got %v, want nil", err)
+			}
+			c.Sleep(driver.ClaimWindow(c.T) + c.Soon())
+			ctx, cancel = b.call()
+			defer cancel()
+			pushed, err := ticket.Wait(ctx)
+			if err != nil || pushed.Token == 0 {
+				return // it was lost, which is allowed
+			}
+			c.Must(pushed.Attempt == r.Attempt, "the push names attempt %v, want %v", pushed.Attempt, r.Attempt)
+			left := pushed.Left - b.now().Sub(pushed.Sent)
+			c.Must(left <= 0, "left of a hand-off that nobody claimed: got %v, want nothing", left)
+		},
+	},
+	{
+		ID:      "queue/early-push",
+		Rule:    "A push that overtakes the enqueue's answer is kept for it, and used without a poll.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			b.Faults(fmt.Sprintf("enqueue#1=delayback:%v", c.Times(0.1)))
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			if !c.Eventually(c.T, func() bool { return b.Sent(faultlock.Enqueue) > 0 }) {
+				c.Latef("B did not enqueue within a ttl")
+			}
+			c.Sleep(c.T / 50)
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			c.InTime(next.Got-released <= c.Times(0.1)+c.Soon(), "B was granted the key %v after the release, want at most %v",
+				next.Got-released, c.Times(0.1)+c.Soon())
+			c.InTime(b.Sent(faultlock.Poll) == 0, "polls: got %d, want none", b.Sent(faultlock.Poll))
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/lost-enqueue",
+		Rule:    "A place whose owner never heard of it, and whose undo failed, is dead within its horizon.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, lost, b, key := c.Peer("A"), c.Peer("lost"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			lost.Faults("enqueue=after; release=before")
+			_, err := lost.AcquireErr(c.Ctx, key, locker.WithWait(c.T/4))
+			c.Must(err != nil, "Acquire without an answer: got a lease")
+			silent := c.History.Now()
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.SleepUntil(silent + driver.Horizon(c.T) + c.Soon())
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			most := c.T/8 + c.Soon()
+			c.InTime(next.Got-released <= most, "B was granted the key %v after the release, want at most %v: the dead place was served", next.Got-released, most)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/re-sent-enqueue",
+		Rule:    "An enqueue that is sent again after an unanswered send has one place and one grant, which its owner keeps.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, third, key := c.Peer("A"), c.Peer("B"), c.Client("C"), c.Key("k")
+			l := a.Try(key)
+			b.Faults("enqueue#1=after")
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			if !c.Eventually(c.T, func() bool { return b.Sent(faultlock.Enqueue) > 1 }) {
+				c.Latef("B did not send its enqueue again within a ttl")
+			}
+			c.Sleep(c.T / 10)
+			if c.Info.Has(driver.FeatureInspect) {
+				ctx, cancel := third.call()
+				st, err := third.Inspect(ctx, key)
+				cancel()
+				c.Must(err != nil || st.Waiters <= 1, "places: got %d, want 1", st.Waiters)
+			}
+			l.GiveBack()
+			next := c.lease(done)
+			if !next.HoldFor(c.Times(1.2)) {
+				c.Latef("B's lease is over: got %v, want it held", next.Err())
+			}
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/short-behind-long",
+		Rule:    "A waiter keeps its one place behind a holder with a long ttl, also when an answer to a poll is lost.",
+		Surface: OnDriver,
+		Needs:   []Feature{driver.FeatureQueue, FeatureCore},
+		Push:    Size{TTLs: 3}, Full: Size{TTLs: 30},
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
+			r := a.Request(key)
+			r.TTL = c.For()
+			g := a.GrantOf(r)
+			end := c.History.At(g.Sent) + g.Left
+			b.Faults("poll#2=after")
+			next := b.Acquire(key)
+			c.Must(next.Got >= end-g.Left/100, "B was granted the key %v before A's %v were over", end-next.Got, g.TTL)
+			c.InTime(next.Got <= end+c.Soon(), "B was granted the key %v after A's time was over, want at most %v", next.Got-end, c.Soon())
+			c.InTime(b.Sent(faultlock.Enqueue) == 1, "enqueues: got %d, want 1: %v", b.Sent(faultlock.Enqueue), b.Counts())
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/long-behind-short",
+		Rule:    "A waiter with a long ttl behind a holder with a short one keeps its place and is served when that one dies.",
+		Surface: OnDriver,
+		Needs:   []Feature{driver.FeatureQueue, FeatureCore},
+		Push:    Size{TTLs: 4}, Full: Size{TTLs: 30},
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
+			g := a.Grant(key)
+			end := c.History.At(g.Sent) + g.Left
+			next := b.Acquire(key, locker.WithTTL(c.For()))
+			c.Must(next.Got >= end-g.Left/100, "B was granted the key %v before A's time was over", end-next.Got)
+			c.InTime(next.Got <= end+c.Soon(), "B was granted the key %v after A's time was over, want at most %v", next.Got-end, c.Soon())
+			c.InTime(b.Sent(faultlock.Enqueue) == 1, "enqueues: got %d, want 1", b.Sent(faultlock.Enqueue))
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/short-holds",
+		Rule:    "The first renewal of a grant that was handed on does not delay the release of a short hold.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			b.Faults(fmt.Sprintf("renew#1=delayback:%v", c.Times(0.15)))
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			l.GiveBack()
+			next := c.lease(done)
+			if !c.Eventually(c.T/2, func() bool { return b.Sent(faultlock.Renew) > 0 }) {
+				c.Latef("no renewal of what was handed on within T/2")
+			}
+			begun := c.History.Now()
+			next.GiveBack()
+			took := c.History.Now() - begun
+			most := c.T/20 + c.Slack
+			if c.Info.RenewChangesState {
+				most += max(c.T, time.Second) / 4
+			}
+			c.InTime(took <= most, "the release took %v beside a renewal, want at most %v", took, most)
+		},
+	},
+	{
+		ID:      "queue/crossing",
+		Rule:    "An enqueue that crosses a release does not wait for the slow poll.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Load:    true,
+		Push:    Size{N: 100}, Full: Size{N: 10_000},
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			for range c.N() {
+				l := a.Try(key)
+				var released time.Duration
+				var next *Lease
+				c.Each(2, func(i int) {
+					if i == 0 {
+						l.GiveBack()
+						released = c.History.Now()
+						return
+					}
+					next = b.Acquire(key)
+				})
+				late := next.Got - max(released, next.Begun)
+				c.InTime(late <= driver.PollInterval(c.T)/2+c.Slack, "a hand-off took %v, want at most %v", late, driver.PollInterval(c.T)/2)
+				next.GiveBack()
+			}
+		},
+	},
+}
+
+// queued sends an enqueue or a poll that must be answered queued.
+func (cl *Client) queued(send func(context.Context, driver.Request) (driver.Grant, error), r driver.Request) *driver.HeldError {
+	ctx, cancel := cl.call()
+	defer cancel()
+	_, err := send(ctx, r)
+	var held *driver.HeldError
+	if !errors.As(err, &held) {
+		cl.c.Latef("%s waits for %q, which is held: got %v, want a *HeldError", cl.name, r.Key, err)
+	}
+	return held
+}
+
+// gone polls for what must not be there.
+func (cl *Client) gone(r driver.Request, what string) {
+	ctx, cancel := cl.call()
+	defer cancel()
+	_, err := cl.Poll(ctx, r)
+	cl.c.Must(err != nil && !errors.Is(err, driver.ErrHeld), "%s: got %v, want %v", what, err, driver.ErrLost)
+	cl.c.InTime(errors.Is(err, driver.ErrLost), "%s: got %v, want %v", what, err, driver.ErrLost)
+}

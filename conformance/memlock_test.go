@@ -1,0 +1,85 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/locker/conformance"
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/faultlock"
+	"github.com/fencelock/locker/memlock"
+)
+
+// memory is the harness of a server in memory.
+func memory(s *memlock.Server) conformance.Harness {
+	open := func(context.Context) (driver.Driver, error) { return s.Driver(), nil }
+	return conformance.Harness{
+		Driver:  open,
+		Control: s.Driver().Ping,
+		Faults: conformance.Faults{
+			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return networked(open(ctx)) },
+		},
+		Reopen: func(_ context.Context, base driver.Token) (driver.Driver, error) {
+			return s.Open(&memlock.Options{TokenBase: base})
+		},
+		Fresh: func(_ context.Context, base driver.Token) (driver.Driver, error) {
+			return memlock.NewServer().Open(&memlock.Options{TokenBase: base})
+		},
+	}
+}
+
+// networked plays a network with a faultlock.
+func networked(d driver.Driver, err error) (driver.Driver, conformance.Network, error) {
+	f := faultlock.New(d, 1, nil)
+	return f, network{f}, err
+}
+
+type network struct{ f *faultlock.Driver }
+
+func (n network) Set(f conformance.NetworkFault, d time.Duration) {
+	text := map[conformance.NetworkFault]string{
+		conformance.Sound:        "",
+		conformance.LoseRequests: "*=before",
+		conformance.LoseReplies:  "*=after",
+		conformance.BlackHole:    "*=hang",
+		conformance.Mute:         "*=hangback",
+		conformance.Delays:       fmt.Sprintf("*%%0.5=delay:0s-%[1]v; *=delayback:0s-%[1]v", d),
+		conformance.Resets:       "*%0.1=before; *%0.1=after",
+		conformance.Copies:       fmt.Sprintf("try=dup:%[1]v; renew=dup:%[1]v; release=dup:%[1]v; enqueue=dup:%[1]v; poll=dup:%[1]v", d),
+	}[f]
+	s, err := faultlock.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	n.f.Set(s)
+}
+
+func (n network) Fired() int {
+	sum := 0
+	for _, c := range n.f.Fired() {
+		sum += c.Times
+	}
+	return sum
+}
+
+func TestMemlock(t *testing.T) {
+	conformance.Run(t, memory(memlock.NewServer()))
+}
+
+// virtual is memory in virtual time, with a server for each case.
+func virtual() conformance.Harness {
+	return conformance.Harness{
+		Virtual: true,
+		PerCase: func(h conformance.Harness) conformance.Harness {
+			own := memory(memlock.NewServer())
+			own.Virtual, own.TTL, own.Slack, own.Features = true, h.TTL, h.Slack, h.Features
+			return own
+		},
+	}
+}
+
+func TestMemlockVirtual(t *testing.T) {
+	conformance.Run(t, virtual())
+}
