@@ -83,18 +83,16 @@ func TestR01QueuedGrantCountsFromItsPoll(t *testing.T) {
 	})
 }
 
-// suspended is a Locker whose driver does not live on package time, so that a suspend of
+// suspendable is a Locker whose driver does not live on package time, so that a suspend of
 // the machine shows.
-func (w *world) suspendable() *locker.Locker {
-	l, tp := w.tapped(nil)
-	_ = l.Close()
-	tp = &tap{d: w.server.Driver(), info: func(i driver.Info) driver.Info { i.PackageTime = false; return i }}
-	return w.over(tp, tenSeconds())
+func (w *world) suspendable() (*locker.Locker, *tap) {
+	tp := &tap{d: w.server.Driver(), info: func(i driver.Info) driver.Info { i.PackageTime = false; return i }}
+	return w.over(tp, tenSeconds()), tp
 }
 
 func TestR01SuspendCounts(t *testing.T) {
 	inWorld(t, func(w *world) {
-		l := w.suspendable()
+		l, _ := w.suspendable()
 		lease := w.acquire(l, "k")
 		seam.SkewBoot(l, time.Minute)
 		w.wants(lease.Err(), locker.ErrLost)
@@ -125,7 +123,7 @@ func TestR02DoneWithoutAnyAnswer(t *testing.T) {
 
 func TestR02SuspendClosesDoneUnasked(t *testing.T) {
 	inWorld(t, func(w *world) {
-		l := w.suspendable()
+		l, _ := w.suspendable()
 		lease := w.acquire(l, "k")
 		<-time.After(time.Second)
 		seam.SkewBoot(l, time.Minute)
@@ -139,7 +137,7 @@ func TestR02SuspendClosesDoneUnasked(t *testing.T) {
 
 func TestR02ErrComparesTheClock(t *testing.T) {
 	inWorld(t, func(w *world) {
-		l := w.suspendable()
+		l, _ := w.suspendable()
 		lease := w.acquire(l, "k", locker.WithManualRenew())
 		seam.SkewBoot(l, end-time.Second)
 		if !lease.Valid() {
@@ -170,6 +168,24 @@ func TestR03LateRenewalDoesNotCount(t *testing.T) {
 		if lease.Valid() {
 			t.Error("a lost lease came back")
 		}
+	})
+}
+
+func TestR03RenewalAnsweredAcrossASuspendDoesNotCount(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, tp := w.suspendable()
+		lease := w.acquire(l, "k")
+		// Sent at a third of the ttl; the machine sleeps past the old end, though not past
+		// the end that the renewal bought, and the answer is the first thing it sees.
+		tp.when(opRenew, func(ctx context.Context, _ seen, send next) (driver.Grant, error) {
+			g, err := send(ctx)
+			seam.SkewBoot(l, 7*time.Second)
+			return g, err
+		})
+		pass(2 * time.Second)
+		seam.SkewBoot(l, 2*time.Second) // the boot clock is real: keep it in step with virtual time
+		pass(ttl/3 + time.Millisecond)
+		w.wants(lease.Err(), locker.ErrLost)
 	})
 }
 
