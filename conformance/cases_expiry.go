@@ -148,6 +148,23 @@ var expiryCases = []Case{
 		},
 	},
 	{
+		ID:      "expiry/odd-ttl",
+		Rule:    "A grant lasts as long as it says, also with a ttl that is no round number.",
+		Surface: OnDriver,
+		Needs:   []Feature{FeatureCore},
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
+			r := a.Request(key)
+			r.TTL = c.T + c.Times(0.43) + 7*time.Millisecond
+			g := a.GrantOf(r)
+			c.Must(g.TTL >= r.TTL && g.Left <= g.TTL, "a grant for %v: got a ttl of %v with %v left, want no less, and no more left", r.TTL, g.TTL, g.Left)
+			end := c.History.At(g.Sent) + g.Left
+			next := b.Acquire(key)
+			c.Must(next.Got >= end-g.Left/100, "B was granted the key %v before A's %v were over", end-next.Got, g.Left)
+			next.GiveBack()
+		},
+	},
+	{
 		ID:      "expiry/slow-grant",
 		Rule:    "A lease counts from the send of its request: a slow answer makes it shorter.",
 		Surface: OnLock,

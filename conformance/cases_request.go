@@ -89,6 +89,28 @@ var requestCases = []Case{
 		},
 	},
 	{
+		ID:      "request/released-is-over",
+		Rule:    "A grant that was released can be neither renewed nor released again, whether the key is free or taken.",
+		Surface: OnDriver,
+		Run: func(c *C) {
+			a, b, key := c.Client("A"), c.Client("B"), c.Key("k")
+			g := a.Grant(key)
+			if err := a.Freed(g); err != nil {
+				c.fail(ByRule, soft(err), "Release: got %v, want nil", err)
+			}
+			over := func(when string) {
+				_, err := a.Renewed(g)
+				c.Must(err != nil && (errors.Is(err, driver.ErrLost) || soft(err)), "a renewal %s: got %v, want %v", when, err, driver.ErrLost)
+				err = a.Freed(g)
+				c.Must(err != nil && (errors.Is(err, driver.ErrLost) || soft(err)), "a release %s: got %v, want %v", when, err, driver.ErrLost)
+			}
+			over("behind the release")
+			next := b.Grant(key)
+			over("behind the next grant")
+			a.Refused(key, b, next)
+		},
+	},
+	{
 		ID:      "request/only-owner-releases",
 		Rule:    "A release with another attempt has no effect and says ErrLost, whatever its token.",
 		Surface: OnDriver,

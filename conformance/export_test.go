@@ -1,0 +1,34 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// RunEach runs cases one after the other in virtual time, each as a subtest. It tells
+// before each one, what it says, and behind the end of its bubble, which a goroutine that
+// was left behind turns into a panic. The results are for the caller to judge. ids nil:
+// all.
+func RunEach(t *testing.T, h Harness, ids []string, begin func(id string), says, end func(Result)) {
+	s, err := newSuite(t.Context(), h, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.control.close()
+	for _, k := range Cases() {
+		if ids != nil && !slices.Contains(ids, k.ID) {
+			continue
+		}
+		t.Run(k.ID, func(t *testing.T) {
+			begin(k.ID)
+			var r Result
+			synctest.Test(t, func(*testing.T) {
+				r = s.runCase(context.Background(), k)
+				says(r)
+			})
+			end(r)
+		})
+	}
+}
