@@ -27,7 +27,7 @@ func TestMutants(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			run := "^(" + strings.Join(m.Tests, "|") + ")$"
-			out, err := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=30s", "-run", run, ".").CombinedOutput()
+			out, err := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=10s", "-run", run, ".").CombinedOutput()
 			if err == nil {
 				t.Fatalf("%v pass although %s", m.Tests, m.Why)
 			}
