@@ -30,6 +30,7 @@ type C struct {
 	Check   history.Options
 
 	h      *Harness
+	watch  *control
 	k      Case
 	size   Size
 	cancel context.CancelFunc
@@ -54,10 +55,10 @@ type failure struct {
 // stopCase is the panic that ends a case.
 type stopCase struct{}
 
-func newC(ctx context.Context, h *Harness, info driver.Info, k Case, full bool) *C {
+func newC(ctx context.Context, h *Harness, watch *control, info driver.Info, k Case, full bool) *C {
 	var id [4]byte
 	_, _ = rand.Read(id[:])
-	c := &C{T: h.TTL, Slack: h.Slack, Info: info, h: h, k: k, size: k.size(full), History: history.NewRecorder()}
+	c := &C{T: h.TTL, Slack: h.Slack, Info: info, h: h, watch: watch, k: k, size: k.size(full), History: history.NewRecorder()}
 	c.prefix = hex.EncodeToString(id[:]) + "/" + strings.ReplaceAll(k.ID, "/", ".") + "/"
 	c.Ctx, c.cancel = context.WithCancel(ctx)
 	return c

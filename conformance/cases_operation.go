@@ -313,7 +313,7 @@ func leadCase(c *C) {
 		return term{}
 	}
 	first := next(c.T, "after the start")
-	peers[first.who].Faults("renew=hang")
+	peers[first.who].Faults("*=hang")
 	// The lease ends at the backend, at the latest, a ttl after its last renewal.
 	second := next(c.Times(1.2)+c.Soon(), "after the leader was cut off")
 	c.Must(second.who != first.who, "the one that was cut off leads again while it is cut off")

@@ -20,6 +20,7 @@ type control struct {
 	done  sync.WaitGroup
 
 	mu   sync.Mutex
+	held int    // somebody has stopped the server on purpose
 	slow []span // closed ones
 	from time.Time
 	out  bool // a request, or a pause, is under way since from
@@ -64,7 +65,7 @@ func (c *control) timed(should time.Duration, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.out = false
-	if now.Sub(from)-should > c.limit {
+	if c.held == 0 && now.Sub(from)-should > c.limit {
 		c.slow = append(c.slow, span{from, now})
 	}
 }
@@ -77,7 +78,7 @@ func (c *control) wasSlow(from time.Time) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.out && time.Since(c.from) > c.limit {
+	if c.out && c.held == 0 && time.Since(c.from) > c.limit {
 		return true
 	}
 	for _, s := range c.slow {
@@ -86,6 +87,22 @@ func (c *control) wasSlow(from time.Time) bool {
 		}
 	}
 	return false
+}
+
+// hold says that the server is about to be stopped on purpose, and resume that it goes
+// on.
+func (c *control) hold() { c.hang(1) }
+
+func (c *control) resume() { c.hang(-1) }
+
+func (c *control) hang(n int) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held += n
+	c.from = time.Now()
 }
 
 func (c *control) close() {

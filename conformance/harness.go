@@ -162,7 +162,7 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 	case FeatureCore:
 		return h.Driver != nil, false
 	case FeatureChild:
-		return h.Child != nil, info.Has(driver.FeatureProcesses)
+		return h.Child != nil && stopSignal != nil, info.Has(driver.FeatureProcesses) && stopSignal != nil
 	case FeatureNetwork:
 		return h.Faults.Client != nil, true
 	case FeatureStop:

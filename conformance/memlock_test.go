@@ -65,7 +65,7 @@ func (n network) Fired() int {
 }
 
 func TestMemlock(t *testing.T) {
-	conformance.Run(t, memory(memlock.NewServer()))
+	conformance.Run(t, fragileMemory())
 }
 
 // virtual is memory in virtual time, with a server for each case.
@@ -73,7 +73,7 @@ func virtual() conformance.Harness {
 	return conformance.Harness{
 		Virtual: true,
 		PerCase: func(h conformance.Harness) conformance.Harness {
-			own := memory(memlock.NewServer())
+			own := fragileMemory()
 			own.Virtual, own.TTL, own.Slack, own.Features = true, h.TTL, h.Slack, h.Features
 			return own
 		},

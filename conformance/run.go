@@ -273,7 +273,7 @@ func (s *suite) once(ctx context.Context, h *Harness, k Case, r *Result) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c := newC(ctx, h, s.info, k, s.full)
+	c := newC(ctx, h, s.control, s.info, k, s.full)
 	done := make(chan *failure, 1)
 	go func() { done <- c.run() }()
 	var f *failure

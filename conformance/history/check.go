@@ -17,7 +17,8 @@ type Options struct {
 	Slack, Late time.Duration
 	// Refusals asks that every refusal has somebody who may have held the key.
 	Refusals bool
-	// MayForget: the backend lost its memory on the way. Tokens still must not repeat.
+	// MayForget: the backend may have lost all its memory on the way. Then only beliefs and
+	// fences are checked.
 	MayForget bool
 }
 
@@ -59,10 +60,15 @@ func Check(ops []Op, o Options) error {
 		into[op.Key] = append(into[op.Key], op)
 	}
 	for _, k := range order {
-		for _, v := range []*Violation{checkBeliefs(keys[k]), checkKey(keys[k], o), checkFence(fences[k])} {
-			if v != nil {
-				return v
-			}
+		v := checkBeliefs(keys[k])
+		if v == nil && !o.MayForget {
+			v = checkKey(keys[k], o)
+		}
+		if v == nil {
+			v = checkFence(fences[k])
+		}
+		if v != nil {
+			return v
 		}
 	}
 	return nil
@@ -110,13 +116,11 @@ func checkKey(ops []Op, o Options) *Violation {
 	granted := slices.Clone(order)
 	granted = slices.DeleteFunc(granted, func(t *tenure) bool { return t.token == 0 })
 	slices.SortStableFunc(granted, func(a, b *tenure) int { return cmp.Compare(a.token, b.token) })
-	if v := inOrder(granted, o); v != nil {
+	if v := inOrder(granted); v != nil {
 		return v
 	}
-	if !o.MayForget {
-		if v := falseLoss(ops, tenures); v != nil {
-			return v
-		}
+	if v := falseLoss(ops, tenures); v != nil {
+		return v
 	}
 	if o.Refusals {
 		return refusals(ops, order, o)
@@ -208,7 +212,7 @@ func (t *tenure) promise(op Op) {
 }
 
 // inOrder goes through the grants by their tokens: each must fit behind the one before.
-func inOrder(granted []*tenure, o Options) *Violation {
+func inOrder(granted []*tenure) *Violation {
 	var front *tenure // whose end is the latest so far
 	var end time.Duration
 	for i, t := range granted {
@@ -218,7 +222,7 @@ func inOrder(granted []*tenure, o Options) *Violation {
 				Proof:    []Op{granted[i-1].grant, t.grant},
 			}
 		}
-		if front != nil && end > t.ret && !o.MayForget {
+		if front != nil && end > t.ret {
 			return overlap(front, t)
 		}
 		start := max(t.call, end)
