@@ -100,7 +100,7 @@ func (c *core) releaseAll() error {
 		}
 		l.released = true
 		c.dropUndo(l)
-		todo = append(todo, func() error { return c.fail("release", l.grant.Key, l.release(ctx)) })
+		todo = append(todo, func() error { return c.fail("release", l.ks.key, l.release(ctx)) })
 	}
 	for _, u := range c.leftovers() {
 		todo = append(todo, func() error { c.sendUndo(ctx, u); return nil })

@@ -275,9 +275,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	c.unlock()
 	select {
 	case <-done:
-		return c.fail("renew", l.grant.Key, f.err)
+		return c.fail("renew", l.ks.key, f.err)
 	case <-ctx.Done():
-		return c.fail("renew", l.grant.Key, ctx.Err())
+		return c.fail("renew", l.ks.key, ctx.Err())
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // is released (unless WithManualRenew); its holder watches Done, or uses Context.
 type Lease struct {
 	c   *core
-	ks  *keyState
-	key string // the caller's
+	ks  *keyState // ks.key is the full key
+	key string    // the caller's
 
 	// core.mu guards the rest.
 	grant     driver.Grant // the newest
@@ -228,7 +228,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	if err != nil {
 		c.unlock()
-		return c.fail("release", l.grant.Key, err)
+		return c.fail("release", l.ks.key, err)
 	}
 	l.released = true
 	c.dropUndo(l)
@@ -236,7 +236,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.end(ErrReleased)
 	}
 	c.unlock()
-	return c.fail("release", l.grant.Key, l.release(context.WithoutCancel(ctx)))
+	return c.fail("release", l.ks.key, l.release(context.WithoutCancel(ctx)))
 }
 
 // release tells the backend, and nobody else does (l.released is set).
