@@ -1,0 +1,79 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptOrphans makes this process the parent of whatever its descendants leave behind,
+// also of daemons that have left the group. "No child is left" then means that nothing
+// is.
+func adoptOrphans() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // Linux 3.4
+}
+
+func attributes(c Command) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setpgid: true}
+	if c.DieWithParent {
+		a.Pdeathsig = syscall.SIGKILL
+	}
+	return a
+}
+
+// reap waits for every child, the command and adopted orphans, until none is left.
+func (j *Job) reap() {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WUNTRACED|syscall.WALL, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // ECHILD
+			return
+		case ws.Stopped():
+			if pid == j.pid || j.inGroup(pid) {
+				j.noteStop(ws.StopSignal())
+			}
+		case pid == j.pid:
+			j.noteEnd(ws)
+		}
+	}
+}
+
+func (j *Job) inGroup(pid int) bool {
+	pgrp, err := unix.Getpgid(pid)
+	return err == nil && pgrp == j.pid
+}
+
+// signalRest signals what is left of the job one by one: when the command is reaped and
+// its group is empty, another group may get the number. j.mu is held.
+func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
+	var errs []error
+	sent := false
+	for _, p := range descendants(os.Getpid()) {
+		inGroup := p.group == j.pid
+		if groupOnly && !inGroup || inGroup && !j.ended {
+			continue // not asked for; or signalled with its group
+		}
+		err := syscall.Kill(p.pid, s)
+		if !errors.Is(err, syscall.ESRCH) {
+			errs = append(errs, err)
+		}
+		sent = true
+	}
+	if !sent && j.ended {
+		return errNotRunning
+	}
+	return errors.Join(errs...)
+}
+
+// Left lists the processes that are left.
+func (j *Job) Left() []Process {
+	var left []Process
+	for _, p := range descendants(os.Getpid()) {
+		left = append(left, Process{PID: p.pid, Name: p.name})
+	}
+	return left
+}

@@ -1,0 +1,63 @@
+package job
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// proc is what /proc says of one process.
+type proc struct {
+	pid, parent, group int
+	name               string
+}
+
+// descendants returns every process below one, from /proc. Without a /proc there are none
+// to be seen: the group can then still be signalled, and its end is known by waiting.
+func descendants(of int) []proc {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := map[int][]proc{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // gone meanwhile
+		}
+		if p, ok := parseStat(pid, string(stat)); ok {
+			children[p.parent] = append(children[p.parent], p)
+		}
+	}
+	var found []proc
+	next := children[of]
+	for len(next) > 0 {
+		p := next[0]
+		next = append(next[1:], children[p.pid]...)
+		found = append(found, p)
+	}
+	return found
+}
+
+// parseStat reads the line of proc_pid_stat(5): pid (name) state parent group … The name
+// may hold spaces and parentheses. A zombie is gone.
+func parseStat(pid int, line string) (proc, bool) {
+	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
+	if open < 0 || end < open {
+		return proc{}, false
+	}
+	fields := strings.Fields(line[end+1:])
+	if len(fields) < 3 || fields[0] == "Z" || fields[0] == "X" {
+		return proc{}, false
+	}
+	parent, err1 := strconv.Atoi(fields[1])
+	group, err2 := strconv.Atoi(fields[2])
+	if err1 != nil || err2 != nil {
+		return proc{}, false
+	}
+	return proc{pid: pid, parent: parent, group: group, name: line[open+1 : end]}, true
+}

@@ -1,0 +1,127 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/cmd/locker/internal/job"
+)
+
+// errInterrupted ends a wait because of a signal.
+type errInterrupted struct{ signal os.Signal }
+
+func (e errInterrupted) Error() string { return "interrupted: " + e.signal.String() }
+
+// errNested: the key is held by a command that this one runs in.
+var errNested = errors.New("this command runs under that very lock and would wait for itself")
+
+// acquire opens the backend and gets the key. Signals that would end this process end the
+// wait instead, so that nothing is left behind; a second one does not wait for that.
+func (r *runner) acquire() (*locker.Lease, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var (
+		got  os.Signal
+		quit = make(chan struct{})
+		done = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case s := <-r.signals:
+				switch {
+				case !job.Ends(s):
+				case got != nil:
+					os.Exit(job.Interrupted(s))
+				default:
+					got = s
+					cancel()
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	lease, err := r.open(ctx)
+	if err != nil && ctx.Err() != nil {
+		r.close() // undoes what is under way, still interruptible
+	}
+	close(quit)
+	<-done
+	cancel()
+	if got == nil {
+		return lease, err
+	}
+	if lease != nil {
+		r.release(lease)
+	}
+	return nil, errInterrupted{got}
+}
+
+func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
+	c := &r.Config
+	o := &locker.Options{TTL: c.TTL, Owner: c.Owner}
+	if c.Verbose {
+		o.OnEvent = r.heard
+	}
+	l, err := c.Target.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r.locker = l
+	if h := nested(ctx, l, c.Key); h != nil {
+		return nil, fmt.Errorf("%q: %w: %w", c.Key, h, errNested)
+	}
+	opts := []locker.AcquireOption{locker.WithNote(c.note())}
+	if c.NonBlock {
+		return l.TryAcquire(ctx, c.Key, opts...)
+	}
+	if c.Wait >= 0 {
+		opts = append(opts, locker.WithWait(c.Wait))
+	}
+	return l.Acquire(ctx, c.Key, opts...)
+}
+
+// heard tells with -v what happens to the lease.
+func (r *runner) heard(e locker.Event) {
+	switch e.Kind {
+	case locker.EventRefused:
+		r.voice.detail("waiting: %v", e.Err)
+	case locker.EventRenewFailed, locker.EventReleaseFailed, locker.EventUndoFailed:
+		r.voice.detail("%v: %v", e.Kind, e.Err)
+	}
+}
+
+// refused turns an acquire that failed into what the caller sees.
+func (r *runner) refused(err error) int {
+	c, res := &r.Config, &r.result
+	res.Error = err.Error()
+	conflict := func(o Outcome, code int) int {
+		res.Outcome = o
+		if c.Conflict >= 0 {
+			code = c.Conflict
+		}
+		if code == 0 { // "that is fine" was said beforehand
+			r.voice.detail("%v", err)
+		} else {
+			r.voice.say("%v", err)
+		}
+		return code
+	}
+	var interrupted errInterrupted
+	switch {
+	case errors.As(err, &interrupted):
+		res.Outcome = Interrupted
+		r.voice.detail("%v", err)
+		return job.Interrupted(interrupted.signal)
+	case errors.Is(err, locker.ErrHeld) && errors.Is(err, context.DeadlineExceeded):
+		return conflict(TimedOut, CodeTimeout)
+	case errors.Is(err, locker.ErrHeld):
+		return conflict(Held, CodeHeld)
+	}
+	r.voice.say("%v", err)
+	return CodeFailed
+}

@@ -1,0 +1,274 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const shortTTL = "2s"
+
+// stubborn is a command that ignores SIGTERM and writes a line while it lives.
+const stubborn = `trap "" TERM; echo $$ > pid; while :; do echo old >> log; sleep 0.01; done`
+
+// etcdctl lock does not stop the command when the lease is lost; consul lock kills it 90 s
+// later, when another one has long begun.
+func TestTwoNeverOverlap(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	old := h.locked(stubborn, "--ttl", shortTTL).start()
+	pid := h.pid("pid")
+	next := h.locked("echo new >> log; sleep 0.2; echo new >> log", "--ttl", shortTTL).start()
+	h.locker("break", "--local", "key", "--token", "1", "--reason", "test").want(0)
+	next.ended(0)
+	old.ended(122)
+	if alive(pid) {
+		t.Error("the old command is alive")
+	}
+	contains(t, "stderr", old.stderr.String(), "stopping the command")
+	log := h.read("log")
+	if !strings.HasSuffix(log, "old\nnew\nnew\n") || strings.Count(log, "new") != 2 {
+		t.Errorf("the old command was still at work when the next one had begun: …%q", log[max(0, len(log)-60):])
+	}
+}
+
+// A polite command gets SIGTERM first.
+func TestLossTerminates(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(`trap 'echo told > told; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done`,
+		"--ttl", shortTTL, "--result", "result").start()
+	h.pid("pid")
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122) // although the command said 0
+	if h.read("told") != "told\n" {
+		t.Error("no SIGTERM")
+	}
+	r := h.result("result")
+	if r.Outcome != "lost" || r.ChildCode == nil || *r.ChildCode != 0 || r.Token != "1" || r.Released {
+		t.Errorf("result: %+v", r)
+	}
+}
+
+func TestLossKills(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(`trap 'echo told > told; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done`,
+		"--ttl", shortTTL, "--on-loss", "kill").start()
+	h.pid("pid")
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122)
+	if h.exists("told") {
+		t.Error("there was a SIGTERM")
+	}
+}
+
+func TestLossIgnored(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(`echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 9`,
+		"--ttl", shortTTL, "--on-loss", "ignore", "--result", "result").start()
+	h.pid("pid")
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	eventually(t, "the loss is told", func() bool { return strings.Contains(p.stderr.String(), "without the lock") })
+	if err := os.WriteFile(h.file("go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.ended(9)
+	if r := h.result("result"); r.Outcome != "lost" || *r.ChildCode != 9 {
+		t.Errorf("result: %+v", r)
+	}
+}
+
+// The lock's files are removed under the holder.
+func TestDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(stubborn, "--ttl", shortTTL).start()
+	pid := h.pid("pid")
+	if err := os.RemoveAll(h.file(".local")); err != nil {
+		t.Fatal(err)
+	}
+	p.ended(122)
+	if alive(pid) {
+		t.Error("the command is alive")
+	}
+}
+
+// Also what has left the command's group and session is stopped.
+func TestLossReachesDaemons(t *testing.T) {
+	t.Parallel()
+	if !adopts {
+		t.Skip("only Linux lets a process adopt what its children leave behind")
+	}
+	h := newHost(t)
+	p := h.locked(`setsid sh -c 'trap "" TERM; echo $$ > daemon; while :; do sleep 0.1; done' & sleep 60`, "--ttl", shortTTL).start()
+	daemon := h.pid("daemon")
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122)
+	if alive(daemon) {
+		t.Error("the daemon is alive")
+	}
+}
+
+// A holder that was frozen beyond its lease kills the command as soon as it wakes.
+func TestFrozenHolder(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(stubborn, "--ttl", "1s").start()
+	pid := h.pid("pid")
+	p.signal(syscall.SIGSTOP)
+	thawed := time.NewTimer(1500 * time.Millisecond) // beyond the ttl
+	<-thawed.C
+	p.signal(syscall.SIGCONT)
+	p.ended(122)
+	if alive(pid) {
+		t.Error("the command is alive")
+	}
+}
+
+// Nobody reads what locker says: the command is stopped all the same.
+func TestLossWithABrokenPipe(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := h.locked(`exec 2>/dev/null; `+stubborn, "--ttl", shortTTL)
+	p.Stderr = w
+	p.start()
+	w.Close()
+	pid := h.pid("pid")
+	r.Close()
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122)
+	if alive(pid) {
+		t.Error("the command is alive")
+	}
+}
+
+// Job lockers leave orphaned locks behind when they are killed, and reapers that delete
+// live ones. Here the command dies with its holder, and the key is free at once.
+func TestKilledHolder(t *testing.T) {
+	t.Parallel()
+	if !adopts {
+		t.Skip("only Linux kills a command when its parent dies")
+	}
+	h := newHost(t)
+	p := h.locked(`echo $$ > pid; exec sleep 60`, "--ttl", "10m").start()
+	pid := h.pid("pid")
+	p.signal(syscall.SIGKILL)
+	p.ended(-int(syscall.SIGKILL))
+	eventually(t, "the command is dead", func() bool { return !alive(pid) })
+	h.locked("true", "-w", "5s").want(0)
+}
+
+// What the command has started survives it, and keeps the key as long as it lives: it
+// has inherited the lease's descriptor.
+func TestKilledHolderWithAGrandchild(t *testing.T) {
+	t.Parallel()
+	if !adopts {
+		t.Skip("only Linux kills a command when its parent dies")
+	}
+	h := newHost(t)
+	p := h.locked(`sleep 60 & echo $! > below; wait`, "--ttl", "10m").start()
+	below := h.pid("below")
+	p.signal(syscall.SIGKILL)
+	p.ended(-int(syscall.SIGKILL))
+	always(t, 500*time.Millisecond, "the key is held", func() bool { return h.locked("true", "-n").run() == 123 })
+	if err := syscall.Kill(below, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.locked("true", "-w", "5s").want(0)
+}
+
+// result is what --result writes.
+type result struct {
+	Outcome   string
+	Key       string
+	Token     string
+	Owner     string
+	ExitCode  int    `json:"exit_code"`
+	ChildCode *int   `json:"child_code"`
+	Signal    string `json:"child_signal"`
+	Released  bool
+	Error     string
+	StartedMS float64 `json:"started_ms"`
+	WaitedMS  float64 `json:"waited_ms"`
+}
+
+func (h *host) result(name string) result {
+	h.t.Helper()
+	return parse[result](h.t, h.read(name))
+}
+
+func parse[T any](t *testing.T, s string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(s), &v); err != nil {
+		t.Fatalf("%v: %q", err, s)
+	}
+	return v
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	three, zero := 3, 0
+	check := func(p *process, want result) {
+		t.Helper()
+		want.ExitCode, want.Key = p.wait(), "key"
+		got := h.result("result")
+		if got.Error != "" {
+			got.Error = "some"
+		}
+		got.Token, got.Owner, got.StartedMS, got.WaitedMS = "", "", 0, 0
+		if g, w := fmt.Sprintf("%+v", deref(got)), fmt.Sprintf("%+v", deref(want)); g != w {
+			t.Errorf("%v:\n got %s\nwant %s", p.Args[1:], g, w)
+		}
+	}
+	check(h.locked("exit 3", "--result", "result").start(), result{Outcome: "ran", ChildCode: &three, Released: true})
+	check(h.locked("kill -9 $$", "--result", "result").start(), result{Outcome: "ran", Signal: "killed", Released: true})
+	check(h.locked("sleep 60", "--result", "result", "--max-hold", "50ms").start(),
+		result{Outcome: "max-hold", Signal: "terminated", Released: true})
+	check(h.locker("run", "--local", "--result", "result", "key", "--", "no-such-command").start(), result{Outcome: "error", Error: "some"})
+	holder := h.holding()
+	check(h.locked("true", "--result", "result", "-n").start(), result{Outcome: "held", Error: "some"})
+	check(h.locked("true", "--result", "result", "-n", "-E", "0").start(), result{Outcome: "held", Error: "some"})
+	check(h.locked("true", "--result", "result", "-w", "50ms").start(), result{Outcome: "timeout", Error: "some"})
+	p := h.locked("true", "--result", "result", "-v").start()
+	eventually(t, "it waits", func() bool { return strings.Contains(p.stderr.String(), "waiting: held by") })
+	p.signal(syscall.SIGTERM)
+	check(p, result{Outcome: "interrupted", Error: "some"})
+	holder.signal(syscall.SIGTERM)
+	holder.ended(143)
+
+	// A descriptor is a file, too; and --json says the same on stderr.
+	p = h.locked("true", "--result", "/dev/stdout", "--json").want(0)
+	if r := parse[result](t, p.stdout.String()); r.Outcome != "ran" || *r.ChildCode != zero {
+		t.Errorf("%+v", r)
+	}
+	if p.stdout.String() != p.stderr.String() {
+		t.Errorf("--result %s, --json %s", p.stdout, p.stderr)
+	}
+}
+
+// deref makes the pointer printable.
+func deref(r result) any {
+	code := "none"
+	if r.ChildCode != nil {
+		code = fmt.Sprint(*r.ChildCode)
+	}
+	r.ChildCode = nil
+	return struct {
+		result
+		code string
+	}{r, code}
+}
