@@ -347,6 +347,7 @@ func (d *Driver) release(ctx context.Context, r driver.Request, h *hold) error {
 		switch {
 		case err == nil:
 			d.memory.release(r.Key, place{n: u.n, shift: u.shift}, u.kind == Released)
+			d.store.Drop(u.version)
 			return nil
 		case errors.Is(err, ErrChanged):
 			u.version = nil
