@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/fencelock/locker/conformance/history"
+	"github.com/fencelock/locker/driver"
 )
 
 // RunEach runs cases one after the other in virtual time, each as a subtest. It tells
@@ -31,4 +34,18 @@ func RunEach(t *testing.T, h Harness, ids []string, begin func(id string), says,
 			end(r)
 		})
 	}
+}
+
+// RunOne runs a case that is not in the table, in the bubble that the caller is in, and
+// returns its result and its history.
+func RunOne(h Harness, info driver.Info, k Case) (Result, []history.Op) {
+	s := &suite{h: h, info: info}
+	var last *C
+	run := k.Run
+	k.Run = func(c *C) {
+		last = c
+		run(c)
+	}
+	r := s.runCase(context.Background(), k)
+	return r, last.History.Ops()
 }

@@ -87,8 +87,9 @@ type tenure struct {
 	last    time.Duration // when anything of this attempt may have been sent for the last time
 	ttl     time.Duration
 	queued  bool
-	grant   Op // that ret is of
-	use     Op // that used, or until, is of
+	open    bool // the outcome of some acquire is unknown
+	grant   Op   // that ret is of
+	use     Op   // that used, or until, is of
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -109,7 +110,7 @@ func (t *tenure) lasts(o Options) time.Duration {
 }
 
 func checkKey(ops []Op, o Options) *Violation {
-	tenures, order, v := collect(ops)
+	tenures, order, v := collect(ops, o)
 	if v != nil {
 		return v
 	}
@@ -129,7 +130,7 @@ func checkKey(ops []Op, o Options) *Violation {
 }
 
 // collect gathers what is known of each attempt.
-func collect(ops []Op) (map[driver.Attempt]*tenure, []*tenure, *Violation) {
+func collect(ops []Op, o Options) (map[driver.Attempt]*tenure, []*tenure, *Violation) {
 	tenures := map[driver.Attempt]*tenure{}
 	var order []*tenure
 	for _, op := range ops {
@@ -159,6 +160,8 @@ func collect(ops []Op) (map[driver.Attempt]*tenure, []*tenure, *Violation) {
 			t.promise(op)
 		case Queued:
 			t.queued = true
+		case Unknown:
+			t.open = true
 		}
 	}
 	for _, op := range ops {
@@ -192,7 +195,8 @@ func collect(ops []Op) (map[driver.Attempt]*tenure, []*tenure, *Violation) {
 			t.cut = min(t.cut, op.Call)
 			if op.Outcome == OK {
 				t.ended = min(t.ended, op.Return)
-				if t.token != 0 && op.Call > t.used {
+				// An acquire that arrives late makes another place, which a release ends as well.
+				if ghost := t.open || o.Late > 0; t.token != 0 && op.Call > t.used && !ghost {
 					t.used, t.use = op.Call, op
 				}
 			}
