@@ -242,7 +242,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // release tells the backend, and nobody else does (l.released is set).
 func (l *Lease) release(ctx context.Context) error {
 	c := l.c
-	begun := time.Now()
+	begun := driver.PackageNow()
 	if c.info.RenewChangesState {
 		l.awaitRenewal()
 	}
@@ -250,18 +250,18 @@ func (l *Lease) release(ctx context.Context) error {
 	l.sentOff = true
 	g := l.grant
 	c.unlock()
-	err := c.sendRelease(ctx, g, begun.Add(c.opts.ReleaseTimeout))
+	err := c.sendRelease(ctx, g, begun.Time().Add(c.opts.ReleaseTimeout))
 	c.lock()
 	defer c.unlock()
 	l.gone()
 	if err != nil {
-		l.emit(Event{Kind: EventReleaseFailed, Err: err, Took: time.Since(begun)})
+		l.emit(Event{Kind: EventReleaseFailed, Err: err, Took: time.Since(begun.Time())})
 		if retryable(err) {
-			c.undo(g, nil, c.clock.now(), err)
+			c.undo(g, nil, c.clock.now(), err).first = begun
 		}
 		return err
 	}
-	l.emit(Event{Kind: EventReleased, Took: time.Since(begun)})
+	l.emit(Event{Kind: EventReleased, Took: time.Since(begun.Time())})
 	return nil
 }
 

@@ -166,6 +166,8 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	if err := checkKey(full); err != nil {
 		return State{}, c.fail("inspect", full, err)
 	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	s, err := i.Inspect(ctx, full)
 	if err != nil {
 		return State{}, c.fail("inspect", full, err)
@@ -222,6 +224,8 @@ func (l *Locker) Break(ctx context.Context, key string, t Token, b Break) error 
 	if t == 0 || t > driver.MaxToken {
 		return c.fail("break", full, errors.New("want the holder's token; Inspect tells it"))
 	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	return c.fail("break", full, br.Break(ctx, full, t, b))
 }
 
@@ -242,7 +246,14 @@ func (l *Locker) Ping(ctx context.Context) error {
 	if !ok {
 		return l.c.fail("ping", "", ErrUnsupported)
 	}
+	ctx, cancel := l.c.bounded(ctx)
+	defer cancel()
 	return l.c.fail("ping", "", p.Ping(ctx))
+}
+
+// bounded gives a single request its time, however patient its caller is.
+func (c *core) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, callTimeout(c.opts.TTL))
 }
 
 // enter counts an acquisition, unless the Locker is closed.

@@ -63,17 +63,20 @@ func (s *schedule) Pop() any {
 // schedule puts an entry in, or moves it. ttl is a live lease's, otherwise zero. c.mu is
 // held.
 func (c *core) schedule(e *entry, at time.Time, ttl time.Duration) {
-	s := &c.sched
+	c.sched.put(e, at, ttl)
+	c.arm()
+}
+
+func (s *schedule) put(e *entry, at time.Time, ttl time.Duration) {
 	e.at = at
-	if e.index == 0 {
-		heap.Push(s, e)
-		if ttl > 0 {
-			s.ttls[ttl]++
-		}
-	} else {
+	if e.index != 0 {
 		heap.Fix(s, e.index-1)
+		return
 	}
-	c.arm(false)
+	heap.Push(s, e)
+	if ttl > 0 {
+		s.ttls[ttl]++
+	}
 }
 
 // unschedule takes an entry out. c.mu is held.
@@ -93,24 +96,24 @@ func (c *core) unschedule(e *entry, ttl time.Duration) {
 	}
 }
 
-// arm sets the timer for the next entry; again says that it has just fired. c.mu is held.
-func (c *core) arm(again bool) {
+// arm makes sure that the timer fires for the next entry, or for the next look at the
+// boot clock. c.mu is held.
+func (c *core) arm() {
 	s := &c.sched
 	if len(s.entries) == 0 || c.closed {
 		c.disarm()
 		return
 	}
-	at := s.entries[0].at
-	if !again && !s.timerAt.IsZero() && !at.Before(s.timerAt) {
-		return // it fires early enough
-	}
-	now := time.Now()
+	now, at := time.Now(), s.entries[0].at
 	if !c.clock.packageOnly {
 		for ttl := range s.ttls {
 			if look := now.Add(ttl / suspendShare); look.Before(at) {
 				at = look
 			}
 		}
+	}
+	if !s.timerAt.IsZero() && !at.Before(s.timerAt) {
+		return // it fires early enough
 	}
 	s.timerAt = at
 	if s.timer == nil {
@@ -159,12 +162,13 @@ func (c *core) tick() {
 		if !at.After(now.Time()) {
 			at = now.Time().Add(1) // rounding; never twice in one tick
 		}
-		c.schedule(e, at, l.grant.TTL)
+		c.sched.put(e, at, l.grant.TTL)
 	}
 	for _, b := range due {
 		c.startBatch(b)
 	}
-	c.arm(true)
+	c.sched.timerAt = time.Time{} // it has fired
+	c.arm()
 }
 
 // noticeSuspend looks whether the machine slept: then every end is nearer than it was

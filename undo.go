@@ -27,12 +27,12 @@ type undo struct {
 
 // undo makes sure that a grant ends: not before the given instant, and again until the
 // answer is definite or a ttl has passed since the first send (R5). c.mu is held.
-func (c *core) undo(g driver.Grant, l *Lease, from driver.Instant, why error) {
+func (c *core) undo(g driver.Grant, l *Lease, from driver.Instant, why error) *undo {
 	if old := c.undos[g.Attempt]; old != nil {
 		if g.State != nil {
 			old.grant.State = g.State
 		}
-		return
+		return old
 	}
 	u := &undo{grant: g, lease: l, why: why}
 	u.entry.undo = u
@@ -44,6 +44,7 @@ func (c *core) undo(g driver.Grant, l *Lease, from driver.Instant, why error) {
 	if !c.closed {
 		c.schedule(&u.entry, from.Time(), 0)
 	}
+	return u
 }
 
 // dropUndo gives up the undo that waits for the lease's deadline: its holder releases it.

@@ -34,3 +34,5 @@
 // The suite looks from outside. It cannot prove a guarantee, only show that it was broken;
 // a guarantee that a backend does not declare is reported as undeclared, not as absent.
 package conformance
+
+//go:generate go run ./internal/gendoc
