@@ -3,7 +3,10 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -406,4 +409,40 @@ func TestEventsComeInOrder(t *testing.T) {
 			t.Errorf("lost: got %v", l1)
 		}
 	})
+}
+
+func TestLoggerTellsOfALossAndOfNothingElseAtWarn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var log strings.Builder
+		var mu sync.Mutex
+		l, tp := w.tapped(&locker.Options{TTL: ttl, Logger: slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))})
+		w.wants(w.acquire(l, "fine").Release(w.ctx))
+		mu.Lock()
+		if log.Len() != 0 {
+			t.Errorf("logged at Info or above for a lock that was taken and released: %s", log.String())
+		}
+		mu.Unlock()
+		lease := w.acquire(l, "lost")
+		tp.when(opRenew, unavailable)
+		<-lease.Done()
+		pass(0)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, want := range []string{"level=WARN", `msg="lock renew failed"`, `msg="lock ended"`, "key=lost", "token=1", "backend=memlock"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("no %s in the log:\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }

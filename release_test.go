@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -199,6 +200,22 @@ func TestR14BreakNowGivesTheKeyAwayAtOnce(t *testing.T) {
 		w.wants(b.Break(w.ctx, "k", lease.Token(), locker.Break{Now: true}))
 		if next := w.acquire(b, "k", locker.WithWait(time.Millisecond)); next.Token() <= lease.Token() {
 			t.Errorf("token %v, want greater than %v", next.Token(), lease.Token())
+		}
+	})
+}
+
+func TestR14BreakNeedsTheHoldersToken(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.locker(tenSeconds())
+		lease := w.acquire(l, "k")
+		for _, tok := range []locker.Token{0, driver.MaxToken + 1} {
+			err := l.Break(w.ctx, "k", tok, locker.Break{Now: true})
+			if err == nil || errors.Is(err, locker.ErrHeld) {
+				t.Errorf("token %d: got %v, want it refused before any request", uint64(tok), err)
+			}
+		}
+		if !lease.Valid() {
+			t.Error(lease.Err())
 		}
 	})
 }
