@@ -272,3 +272,26 @@ func deref(r result) any {
 		code string
 	}{r, code}
 }
+
+// The backend does not answer any more: the command is told to stop while the key is
+// still its own, and killed before it is somebody else's.
+func TestRenewalFails(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.notRoot() // root may write everywhere
+	p := h.locked(`trap 'echo told > told' TERM; echo $$ > pid; while :; do echo old >> log; sleep 0.01; done`, "--ttl", shortTTL).start()
+	pid := h.pid("pid")
+	closed := h.file(".local")
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.ended(122)
+	if err := os.Chmod(closed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, "stderr", p.stderr.String(), "is not renewed and ends in")
+	if !h.exists("told") || alive(pid) {
+		t.Errorf("told %v, alive %v", h.exists("told"), alive(pid))
+	}
+	h.locked("true", "-w", "10s").want(0)
+}

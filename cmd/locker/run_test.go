@@ -68,7 +68,7 @@ func TestDescriptorsArePassedThrough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
+		t.Cleanup(func() { f.Close() })
 		p.ExtraFiles = append(p.ExtraFiles, f)
 	}
 	p.want(0)

@@ -34,7 +34,7 @@ func (h *host) onTerminal(p *process) *terminal {
 	f := pollable(h.t, master)
 	go func() {
 		defer close(p.done)
-		_ = p.Cmd.Wait() // ProcessState has it
+		_ = p.Wait() // ProcessState has it
 	}()
 	term := &terminal{process: p, f: f, screen: p.stdout}
 	read := make(chan struct{})

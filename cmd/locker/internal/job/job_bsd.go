@@ -11,6 +11,9 @@ import (
 // adoptOrphans: only Linux has this. What leaves the group is not seen here.
 func adoptOrphans() {}
 
+// others: what is not in the command's group is not looked at.
+func others() map[int]bool { return nil }
+
 // attributes: only Linux can kill a command when its parent dies.
 func attributes(Command) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,21 +24,53 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return a
 }
 
+// others are the children that this process already has: a script that started helpers
+// and then did "exec locker" has left them to it. They are no part of the job.
+func others() map[int]bool {
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, nil); err != nil {
+		return nil // ECHILD, as nearly always
+	}
+	found := map[int]bool{}
+	for _, p := range descendants(os.Getpid(), nil) {
+		if p.parent == os.Getpid() {
+			found[p.pid] = true
+		}
+	}
+	return found
+}
+
+// pollOthers is how often a job is looked at whose end cannot be waited for.
+const pollOthers = 50 * time.Millisecond
+
 // reap waits for every child, the command and adopted orphans, until none is left.
 func (j *Job) reap() {
 	for {
+		flags := syscall.WUNTRACED | syscall.WALL
+		if j.ended && len(j.others) > 0 {
+			flags |= syscall.WNOHANG // the wait would never end
+		}
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WUNTRACED|syscall.WALL, nil)
+		pid, err := syscall.Wait4(-1, &ws, flags, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil: // ECHILD
 			return
+		case pid == 0:
+			if len(descendants(os.Getpid(), j.others)) == 0 {
+				return
+			}
+			time.Sleep(pollOthers)
 		case ws.Stopped():
 			if pid == j.pid || j.inGroup(pid) {
 				j.noteStop(ws.StopSignal())
 			}
 		case pid == j.pid:
 			j.noteEnd(ws)
+		default:
+			j.mu.Lock()
+			delete(j.others, pid) // the number may be given again
+			j.mu.Unlock()
 		}
 	}
 }
@@ -52,7 +85,7 @@ func (j *Job) inGroup(pid int) bool {
 func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
 	var errs []error
 	sent := false
-	for _, p := range descendants(os.Getpid()) {
+	for _, p := range descendants(os.Getpid(), j.others) {
 		inGroup := p.group == j.pid
 		if groupOnly && !inGroup || inGroup && !j.ended {
 			continue // not asked for; or signalled with its group
@@ -72,7 +105,7 @@ func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
 // Left lists the processes that are left.
 func (j *Job) Left() []Process {
 	var left []Process
-	for _, p := range descendants(os.Getpid()) {
+	for _, p := range descendants(os.Getpid(), j.others) {
 		left = append(left, Process{PID: p.pid, Name: p.name})
 	}
 	return left

@@ -18,6 +18,7 @@ type Job struct {
 	pid    int // of the command, and the number of its group
 	events chan Event
 	gone   chan struct{}
+	others map[int]bool // children of this process that are no part of the job
 
 	mu    sync.Mutex
 	ended bool // the command was reaped: its number may be somebody else's soon
@@ -43,6 +44,7 @@ func Start(c Command) (*Job, error) {
 func (j *Job) own(c Command, started chan<- error) {
 	runtime.LockOSThread() // and never unlock
 	adoptOrphans()
+	j.others = others()
 	pid, err := fork(c)
 	if err != nil {
 		started <- err

@@ -12,9 +12,10 @@ type proc struct {
 	name               string
 }
 
-// descendants returns every process below one, from /proc. Without a /proc there are none
-// to be seen: the group can then still be signalled, and its end is known by waiting.
-func descendants(of int) []proc {
+// descendants returns every process below one, from /proc, without some of its children
+// and what is below them. Without a /proc there are none to be seen: the group can then
+// still be signalled, and its end is known by waiting.
+func descendants(of int, without map[int]bool) []proc {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -37,8 +38,11 @@ func descendants(of int) []proc {
 	next := children[of]
 	for len(next) > 0 {
 		p := next[0]
-		next = append(next[1:], children[p.pid]...)
-		found = append(found, p)
+		next = next[1:]
+		if !without[p.pid] {
+			next = append(next, children[p.pid]...)
+			found = append(found, p)
+		}
 	}
 	return found
 }

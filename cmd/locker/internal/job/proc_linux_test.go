@@ -2,6 +2,7 @@ package job
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -28,10 +29,13 @@ func TestParseStat(t *testing.T) {
 
 func TestDescendants(t *testing.T) {
 	t.Parallel()
-	for _, p := range descendants(os.Getppid()) {
-		if p.pid == os.Getpid() {
-			return
-		}
+	isBelow := func(without map[int]bool) bool {
+		return slices.ContainsFunc(descendants(os.Getppid(), without), func(p proc) bool { return p.pid == os.Getpid() })
 	}
-	t.Error("this process is not below its parent")
+	if !isBelow(nil) {
+		t.Error("this process is not below its parent")
+	}
+	if isBelow(map[int]bool{os.Getpid(): true}) {
+		t.Error("what was left out is there")
+	}
 }

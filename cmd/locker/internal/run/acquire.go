@@ -10,10 +10,10 @@ import (
 	"github.com/fencelock/locker/cmd/locker/internal/job"
 )
 
-// errInterrupted ends a wait because of a signal.
-type errInterrupted struct{ signal os.Signal }
+// interruptedError ends a wait because of a signal.
+type interruptedError struct{ signal os.Signal }
 
-func (e errInterrupted) Error() string { return "interrupted: " + e.signal.String() }
+func (e interruptedError) Error() string { return "interrupted: " + e.signal.String() }
 
 // errNested: the key is held by a command that this one runs in.
 var errNested = errors.New("this command runs under that very lock and would wait for itself")
@@ -58,7 +58,7 @@ func (r *runner) acquire() (*locker.Lease, error) {
 	if lease != nil {
 		r.release(lease)
 	}
-	return nil, errInterrupted{got}
+	return nil, interruptedError{got}
 }
 
 func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
@@ -111,7 +111,7 @@ func (r *runner) refused(err error) int {
 		}
 		return code
 	}
-	var interrupted errInterrupted
+	var interrupted interruptedError
 	switch {
 	case errors.As(err, &interrupted):
 		res.Outcome = Interrupted
