@@ -182,6 +182,7 @@ var operationCases = []Case{
 		Run: func(c *C) {
 			a, b, key, other := c.Peer("A"), c.Peer("B"), c.Key("k"), c.Key("other")
 			l, untouched := a.Try(key), b.Try(other)
+			c.Check.MayForget = true
 			if err := c.h.Faults.Remove(c.Ctx, key); err != nil {
 				c.Setupf("remove the record: %v", err)
 			}
