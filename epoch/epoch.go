@@ -320,6 +320,7 @@ func (d *Driver) release(ctx context.Context, r driver.Request, h *hold) error {
 			return driver.ErrLost
 		}
 	}
+	holding := u.version != nil
 	for range maxRounds {
 		if u.version == nil {
 			v, err := d.read(ctx, r.Key, u.n)
@@ -337,6 +338,8 @@ func (d *Driver) release(ctx context.Context, r driver.Request, h *hold) error {
 			case v.Holder == r.Attempt && v.Ended && u.again && v.Ending.Kind == u.kind:
 				return nil // an earlier send of this release
 			case v.Holder != r.Attempt || v.Ended || v.Broken:
+				return driver.ErrLost
+			case holding && v.Unheld: // a copy of what this grant holds
 				return driver.ErrLost
 			}
 			u.version, u.shift = v.Version, v.Shift
