@@ -23,11 +23,11 @@ func withTTL(ttl time.Duration, r driver.Request, send func(driver.Request) (dri
 }
 
 // ttlTimes keeps tried grants for more/of of their ttl.
-func ttlTimes(more, of time.Duration) defect {
+func ttlTimes(more, of int64) defect {
 	return defect{
 		info: noQueue,
 		try: func(c *client, ctx context.Context, r driver.Request) (driver.Grant, error) {
-			return withTTL(r.TTL*more/of, r, func(r driver.Request) (driver.Grant, error) { return c.Driver.TryAcquire(ctx, r) })
+			return withTTL(time.Duration(int64(r.TTL)*more/of), r, func(r driver.Request) (driver.Grant, error) { return c.Driver.TryAcquire(ctx, r) })
 		},
 		renew: func(c *client, ctx context.Context, g driver.Grant) (driver.Grant, error) {
 			renewed, err := c.Driver.Renew(ctx, g)

@@ -40,7 +40,6 @@ type C struct {
 	mu      sync.Mutex
 	failure *failure
 	clients []*Client
-	peers   []*Peer
 	closers []func()
 	beliefs []*belief
 }

@@ -146,19 +146,19 @@ func soft(err error) bool {
 
 // Refused makes sure that a try is refused while a lease is held. It is asked for only if
 // the lease is still valid behind the answer.
-func (p *Peer) Refused(key string, because *Lease) *driver.HeldError {
+func (p *Peer) Refused(key string, because *Lease) driver.HeldError {
 	l, err := p.TryErr(key)
 	var held *driver.HeldError
 	switch {
 	case errors.As(err, &held):
-		return held
+		return *held
 	case err != nil:
 		p.c.Latef("%s asked for %q, which is held: got %v, want a *HeldError", p.name, key, err)
 	case because.Sure():
 		p.c.Failf("%s was granted %q (token %v) while %s held it with token %v", p.name, key, l.Token(), because.p.name, because.Token())
 	}
 	p.c.Latef("%s was granted %q when %s's lease was over: too slow to tell", p.name, key, because.p.name)
-	return nil
+	return driver.HeldError{}
 }
 
 // Sure is Valid, recorded.

@@ -171,14 +171,15 @@ func (ch *Child) acquire(key string) held {
 // errOf asks the child's lease for its Err, and notes the belief.
 func (ch *Child) errOf(key string) (reply, error) {
 	r := ch.do(command{Do: "err", Key: key})
-	if r.err() == nil {
+	err := r.err()
+	if err == nil {
 		ch.mu.Lock()
 		if b := ch.beliefs[r.Token]; b != nil {
 			b.saw(ch.c.History.Boot(r.Before))
 		}
 		ch.mu.Unlock()
 	}
-	return r, r.err()
+	return r, err
 }
 
 // signal stops, continues or kills the child.

@@ -197,11 +197,10 @@ func Check(ctx context.Context, h Harness, o CheckOptions) *Report {
 // pool runs cases, a number of them at once, and then those that load the machine, one by
 // one.
 type pool struct {
-	slots  chan struct{}
-	wait   sync.WaitGroup
-	mu     sync.Mutex
-	loads  []func()
-	closed bool
+	slots chan struct{}
+	wait  sync.WaitGroup
+	mu    sync.Mutex
+	loads []func()
 }
 
 func newPool(n int) *pool { return &pool{slots: make(chan struct{}, n)} }
