@@ -53,11 +53,11 @@ func (s *store) settle(key string, n uint64, fresh bool) error {
 	s.mu.Lock()
 	p := s.known[key]
 	s.mu.Unlock()
-	if !fresh && (p.synced || n > 1 && p.releasedAt == n-1) {
-		return nil
-	}
-	if err := s.syncDir(s.dir); err != nil {
-		return err
+	done := !fresh && (p.synced || n > 1 && p.releasedAt == n-1)
+	if !done {
+		if err := s.syncDir(s.dir); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,37 +36,36 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 	if err != nil {
 		return epoch.View{}, refused("clock", path, err)
 	}
+	var content []byte
+	var st stat
+	var gone bool
 	fd, err := s.sys.open(path, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return epoch.View{}, epoch.ErrNotExist
-	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
-		return epoch.View{}, corrupt(path, err)
+	case errors.Is(err, syscall.ELOOP): // a symbolic link: not ours, but it can be ended
+		if st, err = s.sys.lstat(path); err != nil {
+			return epoch.View{}, refused("stat", path, err)
+		}
 	case err != nil:
 		return epoch.View{}, refused("open", path, err)
-	}
-	defer func() { _ = s.sys.close(fd) }()
-	st, err := s.sys.fstat(fd)
-	if err != nil {
-		return epoch.View{}, refused("stat", path, err)
+	default:
+		defer func() { _ = s.sys.close(fd) }()
+		if content, st, gone, err = s.examine(fd); err != nil {
+			return epoch.View{}, refused("read", path, err)
+		}
 	}
 	v := epoch.View{Version: st.id, Margin: s.margin, ID: fmt.Sprintf("%d.%d.%d", st.id.dev, st.id.ino, st.mtime)}
-	if !st.regular {
-		return v, corrupt(path, errNotRegular)
-	}
-	content, err := slurp(s.sys, fd)
-	if err != nil {
-		return epoch.View{}, refused("read", path, err)
-	}
-	// Whoever gets the lock knows that the holder has gone.
-	gone := s.sys.flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil
 	end, ending, err := s.readEnd(path + endSuffix)
 	if err != nil {
 		return epoch.View{}, err
 	}
 
 	var r body
-	bad := json.Unmarshal(content, &r)
+	bad := errNotRegular
+	if st.regular {
+		bad = json.Unmarshal(content, &r)
+	}
 	if bad == nil {
 		bad = r.Check(key, n)
 	}
@@ -96,6 +95,18 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 		v.Unheld = true
 	}
 	return v, s.age(&v, &r, path, st, before, gone)
+}
+
+// examine reads an open record, and whether its holder has gone: whoever gets the lock
+// knows that.
+func (s *store) examine(fd int) (content []byte, st stat, gone bool, err error) {
+	if st, err = s.sys.fstat(fd); err != nil || !st.regular {
+		return nil, st, false, err
+	}
+	if content, err = slurp(s.sys, fd); err != nil {
+		return nil, st, false, err
+	}
+	return content, st, s.sys.flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil, nil
 }
 
 // age says how long ago the record was last renewed, and whether its holder is gone.
