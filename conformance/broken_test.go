@@ -51,6 +51,7 @@ type defect struct {
 	brk     func(c *client, ctx context.Context, key string, t driver.Token, b driver.Break) error
 	inspect func(c *client, ctx context.Context, key string) (driver.State, error)
 	list    func(c *client, ctx context.Context, prefix string) iter.Seq2[driver.State, error]
+	ping    func(c *client, ctx context.Context) error
 	close   func(c *client) error
 }
 
@@ -130,6 +131,13 @@ func (c *client) List(ctx context.Context, prefix string) iter.Seq2[driver.State
 		return c.list(c, ctx, prefix)
 	}
 	return c.Driver.List(ctx, prefix)
+}
+
+func (c *client) Ping(ctx context.Context) error {
+	if c.ping != nil {
+		return c.ping(c, ctx)
+	}
+	return c.Driver.Ping(ctx)
 }
 
 func (c *client) Close() error {

@@ -88,6 +88,6 @@ func (k Case) size(full bool) Size {
 
 // Cases returns the table, in the order of the documentation.
 func Cases() []Case {
-	return slices.Concat(contractCases, requestCases, operationCases, expiryCases, renewalCases, fenceCases,
+	return slices.Concat(contractCases, requestCases, localCases, operationCases, expiryCases, renewalCases, fenceCases,
 		contentionCases, queueCases, pushCases, processCases, networkCases, serverCases)
 }

@@ -143,7 +143,9 @@ var contentionCases = []Case{
 		Load:    true,
 		Push:    Size{N: 300}, Full: Size{N: 10_000},
 		Run: func(c *C) {
-			p := c.Peer("A")
+			cl := c.Client("A")
+			cl.info.MaxBatch = c.N() / 6
+			p := cl.Peer(nil)
 			leases := make([]*Lease, c.N())
 			for i := range leases {
 				leases[i] = p.Try(c.Key(fmt.Sprint(i)))
@@ -156,18 +158,13 @@ var contentionCases = []Case{
 			thirds := int((c.History.Now()-begun)/(c.T/3)) + 2
 			sent, most := p.Sent(faultlock.Renew)-before, thirds*len(leases)
 			if c.Info.Has(driver.FeatureBatch) {
-				batch := c.Info.MaxBatch
-				if batch == 0 {
-					batch = 1000
-				}
-				most = thirds * (8 + (len(leases)+batch-1)/batch)
+				most = thirds * (8 + len(leases)/cl.info.MaxBatch + 1)
+				c.Must(cl.largest <= cl.info.MaxBatch, "the largest batch: got %d, want at most %d", cl.largest, cl.info.MaxBatch)
 			}
 			c.InTime(sent <= most, "renewal requests for %d leases: got %d, want at most %d", len(leases), sent, most)
-			begunClose := c.History.Now()
 			if err := p.L.Close(); err != nil {
 				c.fail(ByRule, soft(err), "Close: got %v, want nil", err)
 			}
-			_ = begunClose
 		},
 	},
 	{

@@ -185,7 +185,7 @@ var expiryCases = []Case{
 		Surface: OnLock,
 		Run: func(c *C) {
 			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
-			a.Faults(fmt.Sprintf("try=delayback:%v", c.Times(1.2)))
+			a.Faults(fmt.Sprintf("try=delayback:%v; release#1=before", c.Times(1.2)))
 			l, err := a.TryErr(key)
 			c.Must(l == nil, "TryAcquire: got a lease, want an error")
 			c.Must(!errors.Is(err, driver.ErrHeld), "TryAcquire of a free key: got %v, want %v", err, driver.ErrAmbiguous)
@@ -198,10 +198,55 @@ var expiryCases = []Case{
 		},
 	},
 	{
+		ID:      "expiry/re-sent-grant",
+		Rule:    "A lease whose request was sent again counts from the first send.",
+		Surface: OnLock,
+		Run: func(c *C) {
+			a, key := c.Peer("A"), c.Key("k")
+			a.Faults("try#1=hangback") // its call ends a quarter of the ttl later
+			l := a.Try(key, locker.WithManualRenew())
+			late := l.Got - l.Begun
+			last := l.UntilOver(c.Times(1.5))
+			most := beliefLasts(l.TTL()) - late + c.T/50 // Begun is a little before the send
+			c.Must(last-l.Got <= most, "granted %v after the first send, the holder was sure for %v, want at most %v", late, last-l.Got, most)
+		},
+	},
+	{
+		ID:      "expiry/failure-behind-lost-reply",
+		Rule:    "A failure of a request that is sent again does not settle the send whose reply was lost.",
+		Surface: OnLock,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			a.Faults("try#1=after; try#2=before")
+			l, err := a.TryErr(key)
+			c.Must(err == nil || errors.Is(err, driver.ErrAmbiguous), "TryAcquire: got %v, want a lease or %v", err, driver.ErrAmbiguous)
+			if err == nil {
+				l.GiveBack()
+			}
+			begun := c.History.Now()
+			next := b.Acquire(key)
+			c.InTime(next.Got-begun <= c.T/4+c.Slack, "the key was free %v later, want at most %v: nothing was undone", next.Got-begun, c.T/4)
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "expiry/own-undo",
+		Rule:    "A key that only a failed attempt of this process still has is not called held.",
+		Surface: OnLock,
+		Run: func(c *C) {
+			a, key := c.Peer("A"), c.Key("k")
+			a.MayFault("try=after; release=before")
+			_, err := a.TryErr(key)
+			c.InTime(errors.Is(err, driver.ErrAmbiguous), "TryAcquire without answers: got %v, want %v", err, driver.ErrAmbiguous)
+			a.MayFault("release=before")
+			_, err = a.TryErr(key)
+			c.Must(!errors.Is(err, driver.ErrHeld), "TryAcquire beside its own undo: got %v, want %v", err, driver.ErrAmbiguous)
+		},
+	},
+	{
 		ID:      "expiry/suspend",
 		Rule:    "Time that the machine was suspended counts: Valid knows at once, and the context ends within a tenth of the ttl.",
 		Surface: OnLock,
-		Needs:   []Feature{FeatureBootTime},
 		Run: func(c *C) {
 			var leases [2]*Lease
 			var peers [2]*Peer

@@ -20,7 +20,9 @@ var operationCases = []Case{
 		Needs:   []Feature{driver.FeatureBreak},
 		Run: func(c *C) {
 			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
-			err := b.L.Break(c.Ctx, key, 1, driver.Break{})
+			err := b.L.Break(c.Ctx, key, 0, driver.Break{})
+			c.Must(err != nil && b.Sent() == 0, "break with no token: got %v and %d requests, want an error and none", err, b.Sent())
+			err = b.L.Break(c.Ctx, key, 1, driver.Break{})
 			c.Must(errors.Is(err, driver.ErrLost) || soft(err), "break of a free key: got %v, want %v", err, driver.ErrLost)
 			l := a.Try(key)
 			err = b.L.Break(c.Ctx, key, l.Token()+1, driver.Break{By: "operator"})
@@ -44,7 +46,7 @@ var operationCases = []Case{
 			if err := b.L.Break(c.Ctx, key, l.Token(), driver.Break{By: "operator", Reason: "test"}); err != nil {
 				c.fail(ByRule, soft(err), "Break: got %v, want nil", err)
 			}
-			l.LostBy(c.History.Now()+c.T, "behind a break")
+			l.LostBy(c.History.Now()+c.T/2, "behind a break") // the next renewal is due within a third
 			c.Must(errors.Is(l.Renew(c.Ctx), driver.ErrLost), "A renews: got nil or another error, want %v", driver.ErrLost)
 			err := l.Give()
 			c.Must(errors.Is(err, driver.ErrLost), "A releases: got %v, want %v", err, driver.ErrLost)

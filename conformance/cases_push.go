@@ -92,6 +92,74 @@ var pushCases = []Case{
 		},
 	},
 	{
+		ID:      "queue/push-confirmed",
+		Rule:    "A push that is heard with less than half of its time left is confirmed by a renewal before it is believed.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			b.Faults(fmt.Sprintf("wait#1=delayback:%v; poll=hang", driver.ClaimWindow(c.T)*6/10))
+			done := make(chan *Lease, 1)
+			c.Go(func() {
+				next := b.Acquire(key)
+				c.InTime(b.Sent(faultlock.Renew) > 0, "renewals before the push was believed: got none, want one")
+				done <- next
+			})
+			c.Sleep(c.T / 10)
+			l.GiveBack()
+			c.lease(done).GiveBack()
+		},
+	},
+	{
+		ID:      "queue/push-after-expiry",
+		Rule:    "A push that is heard when the key has gone to somebody else is not believed.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, third, key := c.Peer("A"), c.Peer("B"), c.Peer("C"), c.Key("k")
+			l := a.Try(key)
+			b.MayFault(fmt.Sprintf("wait#1=delayback:%v; poll=hang", c.Times(0.8)))
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			l.GiveBack()
+			next := third.Acquire(key) // B's claim window has passed
+			c.Go(func() {
+				late := c.lease(done)
+				late.HoldFor(c.T / 10) // what it believes is in the history
+				_ = late.Give()
+			})
+			if !next.HoldFor(c.T) {
+				c.Latef("C's lease is over: got %v, want it held", next.Err())
+			}
+			b.MayFault("")
+			next.GiveBack()
+		},
+	},
+	{
+		ID:      "queue/broken-ear",
+		Rule:    "A waiter that cannot listen polls: it neither spins nor misses its turn.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			b.Faults("wait=before")
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.Times(1.2))
+			waits := b.Sent(faultlock.Wait)
+			c.Must(waits <= 40, "waits of a broken ear in 1.2 T: got %d, want a few", waits)
+			released := c.History.Now()
+			l.GiveBack()
+			next := c.lease(done)
+			most := driver.PollInterval(c.T) + c.Soon()
+			c.InTime(next.Got-released <= most, "B was granted the key %v after the release, want at most %v", next.Got-released, most)
+			next.GiveBack()
+		},
+	},
+	{
 		ID:      "queue/expired-push",
 		Rule:    "A push that is heard when its grant is over says that nothing is left.",
 		Surface: OnDriver,
@@ -145,6 +213,7 @@ var pushCases = []Case{
 				next.Got-released, c.Times(0.1)+c.Soon())
 			c.InTime(b.Sent(faultlock.Poll) == 0, "polls: got %d, want none", b.Sent(faultlock.Poll))
 			next.GiveBack()
+			c.InTime(c.Info.ConfirmPushes || b.Sent(faultlock.Renew) == 0, "renewals of a short hold: got %d, want none", b.Sent(faultlock.Renew))
 		},
 	},
 	{

@@ -181,6 +181,23 @@ var renewalCases = []Case{
 		},
 	},
 	{
+		ID:      "renewal/one-in-flight",
+		Rule:    "A lease has one renewal under way at a time: a second one by hand joins it.",
+		Surface: OnLock,
+		Run: func(c *C) {
+			p := c.Peer("A")
+			l := p.Try(c.Key("k"), locker.WithManualRenew())
+			p.Faults(fmt.Sprintf("renew#1=delayback:%v", c.T/10))
+			c.Each(3, func(int) {
+				if err := l.Renew(c.Ctx); err != nil {
+					c.fail(ByRule, soft(err), "Renew: got %v, want nil", err)
+				}
+			})
+			c.InTime(p.Sent(faultlock.Renew) == 1, "renewals sent: got %d, want 1", p.Sent(faultlock.Renew))
+			l.GiveBack()
+		},
+	},
+	{
 		ID:      "renewal/stops-at-release",
 		Rule:    "Behind a release nothing more is renewed.",
 		Surface: OnLock,

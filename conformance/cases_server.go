@@ -110,7 +110,10 @@ func rebooted(c *C, reboot func(context.Context) error, lasting bool) {
 		return got, err
 	}
 	for _, p := range []*Peer{a, waiter} {
+		begun := c.History.Now()
 		got, err := ask(p)
+		took := c.History.Now() - begun
+		c.InTime(p == a || took <= c.T/2, "%s was answered %v after it had asked, want at most %v: a refused grant keeps the key", p.name, took, c.T/2)
 		switch {
 		case err == nil:
 			c.Must(got.Token() > last, "%s, who saw token %v, was granted token %v without a word", p.name, last, got.Token())

@@ -25,6 +25,7 @@ type Client struct {
 	mu       sync.Mutex
 	first    map[driver.Attempt]time.Duration // of each try
 	counts   map[faultlock.Op]int
+	largest  int // batch
 	mustFire bool
 	set      faultlock.Schedule
 }
@@ -251,6 +252,9 @@ func (cl *Client) Poll(ctx context.Context, r driver.Request) (driver.Grant, err
 // RenewBatch is recorded, and counts as one request.
 func (cl *Client) RenewBatch(ctx context.Context, gs []driver.Grant, each func(i int, g driver.Grant, err error)) error {
 	call := cl.begin(faultlock.Renew, 1)
+	cl.mu.Lock()
+	cl.largest = max(cl.largest, len(gs))
+	cl.mu.Unlock()
 	var mu sync.Mutex
 	answered := make([]bool, len(gs))
 	err := cl.f.RenewBatch(ctx, gs, func(i int, g driver.Grant, err error) {

@@ -39,6 +39,12 @@ func fragileMemory() conformance.Harness {
 		f.gate = nil
 		return nil
 	}
+	h.Faults.Restart = func(context.Context) error { // an orderly one keeps what it knows
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.life++
+		return nil
+	}
 	h.Faults.Kill = func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -146,7 +146,6 @@ const (
 	FeatureFresh    Feature = "fresh"          // Harness.Fresh
 	FeatureVirtual  Feature = "virtual-time"   // Harness.Virtual
 	FeatureRealTime Feature = "real-time"      // not Harness.Virtual
-	FeatureBootTime Feature = "boot-time"      // not Info.PackageTime, or one that can be told so
 )
 
 const (
@@ -181,8 +180,6 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 		return h.Virtual, false
 	case FeatureRealTime:
 		return !h.Virtual, false
-	case FeatureBootTime:
-		return h.Driver != nil && !h.Virtual, false
 	}
 	for _, have := range h.Features {
 		if have == f {

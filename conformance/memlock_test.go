@@ -20,6 +20,14 @@ func memory(s *memlock.Server) conformance.Harness {
 		Control: s.Driver().Ping,
 		Faults: conformance.Faults{
 			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return networked(open(ctx)) },
+			Remove: func(ctx context.Context, key string) error { // as near as it gets to deleting a record
+				d := s.Driver()
+				st, err := d.Inspect(ctx, key)
+				if err != nil {
+					return err
+				}
+				return d.Break(ctx, key, st.Token, driver.Break{Now: true})
+			},
 		},
 		Reopen: func(_ context.Context, base driver.Token) (driver.Driver, error) {
 			return s.Open(&memlock.Options{TokenBase: base})

@@ -393,6 +393,34 @@ var mutants = []mutant{
 			return c.Driver.List(ctx, prefix[:len(prefix)-2])
 		},
 	}.harness},
+	{"token-from-zero", "contract/fresh-key", "the first token is 0", retokened(func(_ *world, _ driver.Request, inner driver.Token) driver.Token {
+		return inner - 1
+	}).harness},
+	{"left-too-long", "contract/fresh-lease", "a grant promises twice its ttl", defect{
+		try: func(c *client, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := c.Driver.TryAcquire(ctx, r)
+			g.Left *= 2
+			return g, err
+		},
+	}.harness},
+	{"ping-unsupported", "request/ping", "an operation that is declared is not supported", defect{
+		ping: func(*client, context.Context) error { return driver.ErrUnsupported },
+	}.harness},
+	{"restart-forgets", "server/restart", "an orderly restart loses the counter", func(h conformance.Harness) conformance.Harness {
+		own := fragileMemory()
+		own.Virtual, own.TTL, own.Slack = h.Virtual, h.TTL, h.Slack
+		own.Faults.Restart = own.Faults.Kill
+		return own
+	}},
+	{"removed-lives-on", "operate/record-removed", "a renewal does not look whether its record is there", defect{
+		renew: func(c *client, ctx context.Context, g driver.Grant) (driver.Grant, error) {
+			if renewed, err := c.Driver.Renew(ctx, g); err == nil {
+				return renewed, nil
+			}
+			g.Sent, g.Left = driver.Instant{}, g.TTL
+			return g, nil
+		},
+	}.harness},
 	{"layout-ignored", "namespace/other-layout", "another token base is taken without a word", func(h conformance.Harness) conformance.Harness {
 		own := defect{}.harness(h)
 		own.Reopen = func(ctx context.Context, _ driver.Token) (driver.Driver, error) { return own.Driver(ctx) }
