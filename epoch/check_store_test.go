@@ -101,7 +101,7 @@ func (s *modelStore) Read(ctx context.Context, _ string, n uint64, _ Version) (v
 		clock = s.w.now
 	}
 	if v.Known {
-		v.Idle = max(0, time.Duration(clock-mtime)) * tick
+		v.Idle = time.Duration(max(0, clock-mtime)) * tick
 		t.learn("idle", min(clock-mtime, s.w.b.ttl))
 	} else {
 		v.ID = fmt.Sprint(v.Version, mtime)

@@ -25,7 +25,6 @@ type known struct {
 	warm   bool           // n is ended by our own, answered release
 	last   *View          // what the last read of n showed
 	first  driver.Instant // when the first answer with last.ID arrived
-	asked  driver.Instant // when that first read was sent
 	looked int            // how many answers had this ID
 }
 

@@ -43,7 +43,7 @@ func TestStateSpaceFindsMutants(t *testing.T) {
 		if mutantBounds[strings.TrimSuffix(filepath.Base(p), ".patch")] == nil {
 			t.Errorf("%s has no bounds", p)
 		}
-		b, err := os.ReadFile(p) //nolint:gosec // from the list above
+		b, err := os.ReadFile(p) // from the list above
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestStateSpaceFindsMutants(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("go", "test", "-overlay="+file, "-count=1", "-vet=off", "-v", "-run=^(TestMutants|TestNoMutant)$", ".").CombinedOutput() //nolint:gosec // fixed arguments
+	out, err := exec.Command("go", "test", "-overlay="+file, "-count=1", "-vet=off", "-v", "-run=^(TestMutants|TestNoMutant)$", ".").CombinedOutput() // fixed arguments
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -96,7 +96,7 @@ func apply(patch string, sources map[string]string) error {
 		}
 		text, ok := sources[name]
 		if !ok {
-			b, err := os.ReadFile(name) //nolint:gosec // named by a patch of this package
+			b, err := os.ReadFile(name) // named by a patch of this package
 			if err != nil {
 				return err
 			}

@@ -105,18 +105,18 @@ func unavailable(err error) error {
 	if !driver.IsAmbiguous(err) {
 		return err
 	}
-	return &notApplied{err}
+	return &notAppliedError{err}
 }
 
-// notApplied hides the sentinels of the raw error: a read that timed out has changed
+// notAppliedError hides the sentinels of the raw error: a read that timed out has changed
 // nothing, whatever its own error says about itself.
-type notApplied struct{ raw error }
+type notAppliedError struct{ raw error }
 
-func (e *notApplied) Error() string { return driver.ErrUnavailable.Error() + ": " + e.raw.Error() }
-func (e *notApplied) Is(target error) bool {
+func (e *notAppliedError) Error() string { return driver.ErrUnavailable.Error() + ": " + e.raw.Error() }
+func (e *notAppliedError) Is(target error) bool {
 	return target == driver.ErrUnavailable || (target != driver.ErrAmbiguous && errors.Is(e.raw, target))
 }
-func (e *notApplied) As(target any) bool { return errors.As(e.raw, target) }
+func (e *notAppliedError) As(target any) bool { return errors.As(e.raw, target) }
 
 // ambiguous says that the outcome of a step is not known.
 func ambiguous(err error) error { return driver.Wrap(driver.ErrAmbiguous, err) }

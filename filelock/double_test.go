@@ -263,7 +263,12 @@ func acquire(t testing.TB, d *Driver, key string) driver.Grant {
 	return g
 }
 
-func refusedBy(t testing.TB, d *Driver, key string) *driver.HeldError {
+func refusedBy(t testing.TB, d *Driver, key string) {
+	t.Helper()
+	_ = refusal(t, d, key)
+}
+
+func refusal(t testing.TB, d *Driver, key string) *driver.HeldError {
 	t.Helper()
 	_, err := d.TryAcquire(within(t), request(key))
 	held := (*driver.HeldError)(nil)

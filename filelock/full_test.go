@@ -116,7 +116,7 @@ func TestFS6FullFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	filler := filepath.Join(dir, "filler")
-	f, err := os.Create(filler) //nolint:gosec // a test's file
+	f, err := os.Create(filler) // a test's file
 	if err != nil {
 		t.Fatal(err)
 	}

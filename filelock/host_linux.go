@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fencelock/locker/driver"
@@ -135,9 +134,4 @@ func granularity(set, got time.Duration) (time.Duration, error) {
 		}
 	}
 	return 0, driver.Wrap(driver.ErrUnsupported, fmt.Errorf("the file system turned the modification time %v into %v", set, got))
-}
-
-// full reports whether an error means that there is no room.
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

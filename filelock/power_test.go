@@ -42,7 +42,7 @@ func (d *disk) sync(fd int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if st.regular {
-		d.files[st.id], err = os.ReadFile(path) //nolint:gosec // our own descriptor
+		d.files[st.id], err = os.ReadFile(path) // our own descriptor
 		return err
 	}
 	entries := map[string]identity{}
@@ -68,7 +68,7 @@ func (d *disk) lose(t *testing.T, from, to string, keep func() bool) {
 	defer d.mu.Unlock()
 	var copyDir func(from, to string, id identity)
 	copyDir = func(from, to string, id identity) {
-		if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // a test's directory
+		if err := os.MkdirAll(to, 0o755); err != nil { // a test's directory
 			t.Fatal(err)
 		}
 		entries := maps.Clone(d.dirs[id])
@@ -113,7 +113,7 @@ func (d *disk) lose(t *testing.T, from, to string, keep func() bool) {
 func TestFS5PowerLoss(t *testing.T) {
 	t.Parallel()
 	mid := strings.Repeat("ab", 16)
-	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // which names survive
+	rnd := rand.New(rand.NewPCG(1, 2)) // which names survive
 	for round := range 30 {
 		base := directory(t)
 		from := filepath.Join(base, "before")

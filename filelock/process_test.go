@@ -51,7 +51,7 @@ type child struct {
 // start starts a child and, in the modes that say so, waits until it is ready.
 func start(t *testing.T, uid int, mode, dir, key string, env ...string) *child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // the test binary itself
+	cmd := exec.Command(os.Args[0]) // the test binary itself
 	cmd.Env = append(os.Environ(), "LOCKER_CHILD="+mode, "LOCKER_DIR="+dir, "LOCKER_KEY="+key, "LOCKER_UID="+strconv.Itoa(uid))
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
@@ -357,7 +357,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 		cs[i] = run()
 	}
 	seed := uint64(os.Getpid())
-	rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // which process to hit
+	rnd := rand.New(rand.NewPCG(seed, 1)) // which process to hit
 	t.Logf("seed %d", seed)
 	from := driver.Now()
 	for driver.Now().Sub(from) < size(6*time.Second, time.Minute) {

@@ -82,7 +82,7 @@ func (s *store) settleAncestors() error {
 	for dir := filepath.Dir(s.dir); ; dir = filepath.Dir(dir) {
 		st, err := s.sys.lstat(dir)
 		if err != nil || st.id.dev != here.id.dev {
-			return nil //nolint:nilerr // beyond what this process could have made
+			return nil // beyond what this process could have made
 		}
 		if err := s.syncDir(dir); err != nil && !errors.Is(err, syscall.EACCES) {
 			return err

@@ -94,7 +94,8 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 	} else {
 		v.Unheld = true
 	}
-	return v, s.age(&v, &r, path, st, before, gone)
+	err = s.age(&v, &r, path, st, before, gone)
+	return v, err
 }
 
 // examine reads an open record, and whether its holder has gone: whoever gets the lock
@@ -161,7 +162,7 @@ func (s *store) readEnd(path string) (endState, epoch.Record, error) {
 	defer func() { _ = s.sys.close(fd) }()
 	content, err := slurp(s.sys, fd)
 	if err != nil {
-		return broken, epoch.Record{}, nil //nolint:nilerr // a directory, a bad block: it is there, that is all
+		return broken, epoch.Record{}, nil // a directory, a bad block: it is there, that is all
 	}
 	var r body
 	if json.Unmarshal(content, &r) != nil || r.Layout < 1 {
