@@ -111,7 +111,9 @@ func TestWatch(t *testing.T) {
 	p := h.locker("watch", "--local", "key", "--json", "--interval", "10ms").start()
 	human := h.locker("watch", "--local", "key", "--interval", "0.01").start()
 	lines := func() []string { return strings.Split(strings.TrimSuffix(p.stdout.String(), "\n"), "\n") }
-	eventually(t, "the first line", func() bool { return strings.Count(p.stdout.String(), "\n") == 1 })
+	for _, p := range []*process{p, human} {
+		eventually(t, "the first line", func() bool { return strings.Count(p.stdout.String(), "\n") == 1 })
+	}
 	holder := h.holding()
 	eventually(t, "the grant", func() bool { return len(lines()) == 2 })
 	if s := parse[state](t, lines()[1]); !s.Held || s.Token != "1" {
@@ -123,9 +125,9 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	eventually(t, "the same for people", func() bool { return strings.Count(human.stdout.String(), "\n") == 3 })
-	for _, p := range []*process{p, human} {
-		p.signal(syscall.SIGINT)
-		p.ended(130)
-	}
+	p.signal(syscall.SIGINT)
+	p.ended(130)
+	human.signal(syscall.SIGTERM)
+	human.ended(143)
 	contains(t, "human", human.stdout.String(), "key: held by")
 }

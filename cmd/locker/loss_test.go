@@ -108,12 +108,30 @@ func TestLossReachesDaemons(t *testing.T) {
 		t.Skip("only Linux lets a process adopt what its children leave behind")
 	}
 	h := newHost(t)
-	p := h.locked(`setsid sh -c 'trap "" TERM; echo $$ > daemon; while :; do sleep 0.1; done' & sleep 60`, "--ttl", shortTTL).start()
+	p := h.locked(`setsid sh -c 'trap "echo told > told" TERM; echo $$ > daemon; while :; do sleep 0.01; done' & sleep 60`,
+		"--ttl", shortTTL, "--kill-after", "0.6s").start()
 	daemon := h.pid("daemon")
 	h.locker("break", "--local", "key", "--token", "1").want(0)
 	p.ended(122)
-	if alive(daemon) {
-		t.Error("the daemon is alive")
+	if !h.exists("told") || alive(daemon) {
+		t.Errorf("the daemon: told %v, alive %v", h.exists("told"), alive(daemon))
+	}
+}
+
+// What is stopped cannot obey: it is continued.
+func TestLossReachesTheStopped(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked(`sh -c 'trap "echo told > told" TERM; echo $$ > below; while :; do sleep 0.01; done' & trap "" TERM; wait; wait`,
+		"--ttl", shortTTL, "--kill-after", "0.6s").start()
+	below := h.pid("below")
+	if err := syscall.Kill(below, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122)
+	if !h.exists("told") || alive(below) {
+		t.Errorf("told %v, alive %v", h.exists("told"), alive(below))
 	}
 }
 

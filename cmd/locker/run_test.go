@@ -75,6 +75,10 @@ func TestDescriptorsArePassedThrough(t *testing.T) {
 	if got := h.read("three") + h.read("five"); got != "hello\nhello\n" {
 		t.Errorf("got %q", got)
 	}
+	// Nor does locker take one that scripts use.
+	if got := h.locked("for n in 3 4 5 6 7 8 9; do (: >&$n) 2>/dev/null && echo $n is open; done; true").want(0).stdout.String(); got != "" {
+		t.Error(got)
+	}
 }
 
 func TestEnvironment(t *testing.T) {

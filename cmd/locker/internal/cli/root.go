@@ -132,15 +132,25 @@ func (p *place) open(ctx context.Context) (*locker.Locker, error) {
 
 // use opens the backend, does something, and closes it again. A signal ends it.
 func (p *place) use(do func(context.Context, *locker.Locker) error) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(&exit{code: job.Interrupted(s)})
+		case <-ctx.Done():
+		}
+	}()
 	l, err := p.open(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(do(ctx, l), l.Close())
 	}
-	err = errors.Join(do(ctx, l), l.Close())
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return &exit{code: job.Interrupted(os.Interrupt)}
+	var interrupted *exit
+	if err != nil && errors.As(context.Cause(ctx), &interrupted) {
+		return interrupted
 	}
 	return err
 }
