@@ -30,7 +30,7 @@ func TestFS1RenewalWhileAContenderIsPaused(t *testing.T) {
 		sys := newDouble()
 		b := on(t, dir, sys, here(t), nil)
 		r := request("k")
-		r.TTL = 500 * time.Millisecond
+		r.TTL = ttl
 		g, err := holder.TryAcquire(within(t), r)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestFS1RenewalWhileAContenderIsPaused(t *testing.T) {
 			paused = true
 			// Renewed in time, three times, until the first deadline is long over.
 			for range 3 {
-				pass(t, 250*time.Millisecond)
+				pass(t, ttl/2)
 				renewed, err := holder.Renew(within(t), g)
 				if err != nil {
 					t.Errorf("step %d: renew: %v", step, err)
@@ -93,7 +93,7 @@ func TestFS1HolderStalledInsideARenewal(t *testing.T) {
 		sys := newDouble()
 		a, b := on(t, dir, sys, here(t), nil), opened(t, dir)
 		r := request("k")
-		r.TTL = 300 * time.Millisecond
+		r.TTL = ttl // not shorter: a loaded machine must get to the renewal in time
 		g, err := a.TryAcquire(within(t), r)
 		if err != nil {
 			t.Fatal(err)
