@@ -171,9 +171,6 @@ func TestStateSpace(t *testing.T) {
 	for _, e := range explorations {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			if raceEnabled || testing.Short() { // nothing here runs in parallel; it would only be slow
-				t.Skip("explored without the race detector")
-			}
 			violation, complete := explore(t, within(e.name))
 			if violation != "" {
 				t.Fatal(violation)

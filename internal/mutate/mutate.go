@@ -19,6 +19,7 @@ package mutate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,33 +107,32 @@ func (h *hunk) add(line string) error {
 	return nil
 }
 
-// Overlay writes the broken files below tmp, and the overlay file for go test -overlay,
-// whose path it returns. root is the directory that the patch's names are relative to. A
-// patch that no longer applies is an error.
-func (m Mutant) Overlay(root, tmp string) (string, error) {
+// Overlay writes the files that the mutants break below tmp, and the overlay file for
+// go test -overlay, whose path it returns. root is the directory that the patches' names
+// are relative to. Several mutants in one overlay must each be switched on by something.
+// extra adds files to the overlay: what they replace, by what. A patch that no longer
+// applies is an error.
+func Overlay(root, tmp string, extra map[string]string, ms ...Mutant) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return "", err
 	}
-	replace := map[string]string{}
-	for i, f := range m.files {
-		path := filepath.Join(root, filepath.FromSlash(f.name))
-		b, err := os.ReadFile(path)
-		if err != nil {
+	broken := map[string]string{}
+	for _, m := range ms {
+		if err := m.apply(root, broken); err != nil {
 			return "", err
 		}
-		text := string(b)
-		for _, h := range f.hunks {
-			if n := strings.Count(text, h.old); n != 1 {
-				return "", fmt.Errorf("mutant %s no longer applies: %s has %d times, want once:\n%s", m.Name, f.name, n, h.old)
-			}
-			text = strings.Replace(text, h.old, h.new, 1)
-		}
-		broken := filepath.Join(tmp, fmt.Sprintf("%d-%s", i, filepath.Base(f.name)))
-		if err := os.WriteFile(broken, []byte(text), 0o600); err != nil {
+	}
+	replace := maps.Clone(extra)
+	if replace == nil {
+		replace = map[string]string{}
+	}
+	for path, text := range broken {
+		file := filepath.Join(tmp, fmt.Sprintf("%d-%s", len(replace), filepath.Base(path)))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return "", err
 		}
-		replace[path] = broken
+		replace[path] = file
 	}
 	b, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -141,3 +141,27 @@ func (m Mutant) Overlay(root, tmp string) (string, error) {
 	overlay := filepath.Join(tmp, "overlay.json")
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
+
+// apply breaks the files' texts, reading what is not there yet.
+func (m Mutant) apply(root string, texts map[string]string) error {
+	for _, f := range m.files {
+		path := filepath.Join(root, filepath.FromSlash(f.name))
+		if _, ok := texts[path]; !ok {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			texts[path] = string(b)
+		}
+		for _, h := range f.hunks {
+			if n := strings.Count(texts[path], h.old); n != 1 {
+				return fmt.Errorf("mutant %s no longer applies: %s has %d times, want once:\n%s", m.Name, f.name, n, h.old)
+			}
+			texts[path] = strings.Replace(texts[path], h.old, h.new, 1)
+		}
+	}
+	return nil
+}
+
+// Overlay is the overlay of this mutant alone.
+func (m Mutant) Overlay(root, tmp string) (string, error) { return Overlay(root, tmp, nil, m) }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package epoch
-
-const raceEnabled = false
