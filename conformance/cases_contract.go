@@ -218,14 +218,14 @@ var contractCases = []Case{
 			took := c.History.Now() - begun
 			c.Must(errors.Is(err, driver.ErrHeld) && errors.Is(err, context.DeadlineExceeded),
 				"got %v, want %v and %v", err, driver.ErrHeld, context.DeadlineExceeded)
-			c.InTime(took <= c.T/20+c.Slack, "a wait of %v took %v, want at most %v more", c.T/20, took, c.Slack)
+			c.InTime(took <= c.T/20+c.Soon(), "a wait of %v took %v, want at most %v more", c.T/20, took, c.Soon())
 			c.Sleep(c.T / 20) // the undo runs in the background
 			l.GiveBack()
 			begun = c.History.Now()
 			next := third.Acquire(key)
 			took = c.History.Now() - begun
-			c.InTime(took <= c.T/4+c.Slack, "the key was free %v after its release, want at most %v: the ended wait left something behind",
-				took, c.T/4+c.Slack)
+			c.InTime(took <= c.T/4+c.Soon(), "the key was free %v after its release, want at most %v: the ended wait left something behind",
+				took, c.T/4+c.Soon())
 			next.GiveBack()
 		},
 	},
@@ -281,7 +281,7 @@ var contractCases = []Case{
 				c.Must(errors.Is(err, driver.ErrClosed), "a wait under Close: got %v, want %v", err, driver.ErrClosed)
 			}
 			took := c.History.Now() - begun
-			c.InTime(took <= c.T/4+c.Slack, "Close took %v, want at most %v", took, c.T/4+c.Slack)
+			c.InTime(took <= c.T/4+c.Soon(), "Close took %v, want at most %v", took, c.T/4+c.Soon())
 			_, err := b.TryErr(c.Key("other"))
 			c.Must(errors.Is(err, driver.ErrClosed), "TryAcquire behind Close: got %v, want %v", err, driver.ErrClosed)
 			l.StillHeld("after another Locker was closed")

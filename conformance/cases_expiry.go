@@ -122,7 +122,11 @@ var expiryCases = []Case{
 			last := l.UntilOver(c.Times(1.5))
 			ref := driver.Grant{Request: g.Request, Token: g.Token, Sent: g.Sent, Left: g.Left}
 			for a.InForce(ref) {
-				b.Refused(key, a.Client, ref)
+				_, err := b.TryOf(b.Request(key))
+				c.Must(err != nil || !a.InForce(ref), "B was granted the key while token %v of A was in force", ref.Token)
+				if err == nil {
+					break // right behind the deadline
+				}
 				c.Sleep(c.T / 100)
 			}
 			deadline := c.History.At(g.Sent) + g.Left
@@ -176,7 +180,7 @@ var expiryCases = []Case{
 			last := l.UntilOver(c.Times(1.5))
 			most := beliefLasts(l.TTL()) - delay
 			c.Must(last-l.Got <= most, "behind an answer that took %v the holder was sure for %v, want at most %v", delay, last-l.Got, most)
-			c.InTime(last-l.Got >= most-c.T/10, "the holder was sure for %v, want %v", last-l.Got, most)
+			c.InTime(last-l.Got >= most-c.T/8, "the holder was sure for %v, want %v", last-l.Got, most)
 		},
 	},
 	{
@@ -193,7 +197,7 @@ var expiryCases = []Case{
 			begun := c.History.Now()
 			next := b.Acquire(key)
 			took := next.Got - begun
-			c.InTime(took <= c.T/4+c.Slack, "the key was free %v after the failure, want at most %v", took, c.T/4+c.Slack)
+			c.InTime(took <= c.T/4+c.Soon(), "the key was free %v after the failure, want at most %v", took, c.T/4+c.Soon())
 			next.GiveBack()
 		},
 	},
@@ -205,10 +209,9 @@ var expiryCases = []Case{
 			a, key := c.Peer("A"), c.Key("k")
 			a.Faults("try#1=hangback") // its call ends a quarter of the ttl later
 			l := a.Try(key, locker.WithManualRenew())
-			late := l.Got - l.Begun
+			sent := a.FirstSend(l.Grant().Attempt)
 			last := l.UntilOver(c.Times(1.5))
-			most := beliefLasts(l.TTL()) - late + c.T/50 // Begun is a little before the send
-			c.Must(last-l.Got <= most, "granted %v after the first send, the holder was sure for %v, want at most %v", late, last-l.Got, most)
+			c.Must(last-sent <= beliefLasts(l.TTL()), "the holder was sure until %v after the first send, want at most %v", last-sent, beliefLasts(l.TTL()))
 		},
 	},
 	{
@@ -225,7 +228,7 @@ var expiryCases = []Case{
 			}
 			begun := c.History.Now()
 			next := b.Acquire(key)
-			c.InTime(next.Got-begun <= c.T/4+c.Slack, "the key was free %v later, want at most %v: nothing was undone", next.Got-begun, c.T/4)
+			c.InTime(next.Got-begun <= c.T/4+c.Soon(), "the key was free %v later, want at most %v: nothing was undone", next.Got-begun, c.T/4)
 			next.GiveBack()
 		},
 	},

@@ -52,7 +52,7 @@ var localCases = []Case{
 					mu.Unlock()
 					next.GiveBack()
 				})
-				c.Sleep(c.T / 50) // it has asked
+				c.Sleep(c.T / 8) // it has asked
 			}
 			l.GiveBack()
 			all.Wait()

@@ -127,7 +127,7 @@ var networkCases = []Case{
 			c.Go(func() { done <- l.Give() })
 			c.Sleep(c.T / 20)
 			next := b.Acquire(key)
-			c.InTime(next.Got-next.Begun <= c.T/10+c.Slack, "the key was free %v after the release, want at once", next.Got-next.Begun)
+			c.InTime(next.Got-next.Begun <= c.T/10+c.Soon(), "the key was free %v after the release, want at once", next.Got-next.Begun)
 			a.heal()
 			err := <-done
 			c.alive()

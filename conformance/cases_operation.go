@@ -247,8 +247,9 @@ var operationCases = []Case{
 	},
 }
 
-// Soon is what may come on top of a deadline: σ, and something for this machine.
-func (c *C) Soon() time.Duration { return c.Slack + c.T/20 }
+// Soon is what may come on top of a deadline: σ, and what the control request would not
+// show of a slow machine.
+func (c *C) Soon() time.Duration { return c.Slack + c.T/controlShare }
 
 // lease waits for a lease that another goroutine of the case gets.
 func (c *C) lease(from <-chan *Lease) *Lease {

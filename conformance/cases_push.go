@@ -199,7 +199,7 @@ var pushCases = []Case{
 		Run: func(c *C) {
 			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
 			l := a.Try(key)
-			b.Faults(fmt.Sprintf("enqueue#1=delayback:%v", c.Times(0.1)))
+			b.Faults(fmt.Sprintf("enqueue#1=delayback:%v", c.Times(0.05)))
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
 			if !c.Eventually(c.T, func() bool { return b.Sent(faultlock.Enqueue) > 0 }) {
@@ -209,11 +209,15 @@ var pushCases = []Case{
 			released := c.History.Now()
 			l.GiveBack()
 			next := c.lease(done)
-			c.InTime(next.Got-released <= c.Times(0.1)+c.Soon(), "B was granted the key %v after the release, want at most %v",
-				next.Got-released, c.Times(0.1)+c.Soon())
+			c.InTime(next.Got-released <= c.Times(0.05)+c.Soon(), "B was granted the key %v after the release, want at most %v",
+				next.Got-released, c.Times(0.05)+c.Soon())
 			c.InTime(b.Sent(faultlock.Poll) == 0, "polls: got %d, want none", b.Sent(faultlock.Poll))
+			c.Sleep(c.T / 50)
+			renewed := b.Sent(faultlock.Renew)
+			if short := c.History.Now()-next.Got < c.T/20; short && !c.Info.ConfirmPushes { // it is due at T/16
+				c.InTime(renewed == 0, "renewals of a short hold: got %d, want none", renewed)
+			}
 			next.GiveBack()
-			c.InTime(c.Info.ConfirmPushes || b.Sent(faultlock.Renew) == 0, "renewals of a short hold: got %d, want none", b.Sent(faultlock.Renew))
 		},
 	},
 	{
@@ -325,7 +329,7 @@ var pushCases = []Case{
 			begun := c.History.Now()
 			next.GiveBack()
 			took := c.History.Now() - begun
-			most := c.T/20 + c.Slack
+			most := c.Soon()
 			if c.Info.RenewChangesState {
 				most += max(c.T, time.Second) / 4
 			}
@@ -354,7 +358,7 @@ var pushCases = []Case{
 					next = b.Acquire(key)
 				})
 				late := next.Got - max(released, next.Begun)
-				c.InTime(late <= driver.PollInterval(c.T)/2+c.Slack, "a hand-off took %v, want at most %v", late, driver.PollInterval(c.T)/2)
+				c.InTime(late <= driver.PollInterval(c.T)/2+c.Slack, "a hand-off took %v, want at most %v", late, driver.PollInterval(c.T)/2+c.Slack)
 				next.GiveBack()
 			}
 		},

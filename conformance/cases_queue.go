@@ -128,7 +128,7 @@ var queueCases = []Case{
 				if !c.Eventually(c.T, func() bool { return p.Sent(faultlock.Enqueue) > 0 }) {
 					c.Latef("waiter %d did not enqueue within a ttl", i)
 				}
-				c.Sleep(c.T / 50) // its answer
+				c.Sleep(c.T / 8) // its answer
 			}
 			l.GiveBack()
 			all.Wait()

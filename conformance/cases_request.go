@@ -64,10 +64,10 @@ var requestCases = []Case{
 			end := c.History.At(g.Sent) + g.Left
 			if !again.Sent.IsZero() {
 				got := c.History.At(again.Sent) + again.Left
-				c.InTime(got <= end+c.Slack, "the second send promises the key until %v, and the first until %v", got, end)
+				c.InTime(got <= end+c.Soon(), "the second send promises the key until %v, and the first until %v", got, end)
 			}
 			next := b.Acquire(key)
-			c.InTime(next.Got <= end+c.Slack+c.T/10, "the next grant came %v after the first send's end: the second send extended it", next.Got-end)
+			c.InTime(next.Got <= end+c.Soon(), "the next grant came %v after the first send's end: the second send extended it", next.Got-end)
 			next.GiveBack()
 		},
 	},

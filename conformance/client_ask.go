@@ -75,6 +75,14 @@ func (cl *Client) TryOf(r driver.Request) (driver.Grant, error) {
 	return g, err
 }
 
+// FirstSend is when an attempt was sent for the first time. The core has read its own
+// clock before that.
+func (cl *Client) FirstSend(a driver.Attempt) time.Duration {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.first[a]
+}
+
 // now reads the clock that the backend's grants count on.
 func (cl *Client) now() driver.Instant {
 	if cl.info.PackageTime {

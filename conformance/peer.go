@@ -215,7 +215,7 @@ func (l *Lease) GiveBack() {
 // LostBy makes sure that Done closes by the given time, and that Err then is ErrLost.
 func (l *Lease) LostBy(at time.Duration, what string) {
 	c := l.p.c
-	t := time.NewTimer(max(at-c.History.Now(), 0) + c.Slack)
+	t := time.NewTimer(max(at-c.History.Now(), 0) + c.Soon())
 	defer t.Stop()
 	select {
 	case <-l.Done():
