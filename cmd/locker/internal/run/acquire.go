@@ -67,7 +67,15 @@ func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
 	if c.Verbose {
 		o.OnEvent = r.heard
 	}
+	// Half a millisecond, as each signal is a hand-over to the runtime's signal thread.
+	// Until it is done a signal just ends this process, which has nothing yet.
+	caught := make(chan struct{})
+	go func() {
+		defer close(caught)
+		job.Catch(r.signals)
+	}()
 	l, err := c.Target.Open(ctx, o)
+	<-caught
 	if err != nil {
 		return nil, err
 	}

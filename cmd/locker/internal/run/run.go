@@ -76,7 +76,6 @@ func (r *runner) run() int {
 	if r.Target.Unasked {
 		r.voice.say(target.Warning)
 	}
-	job.Catch(r.signals)
 	lease, err := r.acquire()
 	if err != nil {
 		defer r.close()
@@ -92,7 +91,6 @@ func (r *runner) run() int {
 		r.close()
 		return r.notStarted(err)
 	}
-	r.result.StartedMS = milliseconds(time.Since(r.Began))
 	r.voice.detail("got %q with token %v after %v", r.Key, lease.Token(), r.granted.Sub(r.Began).Round(time.Millisecond/10))
 
 	end := h.hold(j)
@@ -125,6 +123,7 @@ func (r *runner) start(path string, lease *locker.Lease) (*job.Job, *holder, err
 	if err != nil {
 		return nil, nil, err
 	}
+	r.result.StartedMS = milliseconds(time.Since(r.Began))
 	job.CatchStop(r.signals)
 	return j, h, nil
 }
