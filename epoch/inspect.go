@@ -47,6 +47,9 @@ func (d *Driver) state(key string, s sight) driver.State {
 		return st
 	}
 	st.Held, st.Broken, st.Attempt, st.Owner, st.Note = true, s.Broken, s.Holder, s.Owner, s.Note
+	if s.Since > 0 {
+		st.HeldFor = s.Since
+	}
 	st.ExpiresIn = max(d.expiresIn(s), time.Millisecond)
 	return st
 }

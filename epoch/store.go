@@ -86,6 +86,8 @@ type View struct {
 	Margin time.Duration
 	// Dead: the holder is certainly gone.
 	Dead bool
+	// Since is the time since Create by the store's clock, for people. Zero: unknown.
+	Since time.Duration
 	// Unheld: a process that holds this record needs something open that this store
 	// has not (a descriptor). One's own attempt is then ended instead of adopted.
 	Unheld bool

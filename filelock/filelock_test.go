@@ -224,6 +224,25 @@ func TestBrokenUntilDeadline(t *testing.T) {
 }
 
 // IN1, FS2: inspecting and listing disturb nothing, in the holder's own process too.
+// IN1: another process is told for how long a key has been held, whatever the renewals.
+func TestInspectTellsSinceWhen(t *testing.T) {
+	t.Parallel()
+	dir := directory(t)
+	a, b := opened(t, dir), opened(t, dir)
+	begun := time.Now()
+	g := acquire(t, a, "k")
+	for range 5 {
+		<-time.After(20 * time.Millisecond)
+		if _, err := a.Renew(within(t), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, err := b.Inspect(within(t), "k")
+	if most := time.Since(begun) + time.Millisecond; err != nil || st.HeldFor < 99*time.Millisecond || st.HeldFor > most {
+		t.Errorf("held for %v, %v; want 100ms to %v", st.HeldFor, err, most)
+	}
+}
+
 func TestInspectDisturbsNothing(t *testing.T) {
 	t.Parallel()
 	d := opened(t, directory(t))

@@ -39,6 +39,8 @@ type body struct {
 	epoch.Record
 	Boot    string `json:"boot,omitempty"`
 	Machine string `json:"machine,omitempty"`
+	// GrantedMS is the boot clock at the grant, for people who ask since when.
+	GrantedMS int64 `json:"granted_ms,omitempty"`
 }
 
 func (s *store) keyDir(key string) string { return s.dir + "/" + escape(key) }
@@ -83,7 +85,11 @@ func (s *store) Create(ctx context.Context, key string, n uint64, r epoch.Record
 
 func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record) (*lease, error) {
 	dir, path := s.keyDir(key), s.recordPath(key, n)
-	content, err := epoch.Encode(body{Record: r, Boot: s.host.boot, Machine: s.host.machine})
+	now, err := s.now()
+	if err != nil {
+		return nil, refused("clock", path, err)
+	}
+	content, err := epoch.Encode(body{Record: r, Boot: s.host.boot, Machine: s.host.machine, GrantedMS: now.Milliseconds()})
 	if err != nil {
 		return nil, refused("encode", path, err)
 	}

@@ -123,6 +123,7 @@ func (s *store) age(v *epoch.View, r *body, path string, st stat, before time.Du
 	}
 	v.Dead = gone
 	v.Known = true
+	v.Since = max(before-time.Duration(r.GrantedMS)*time.Millisecond, 1)
 	if st.mtime <= before {
 		v.Idle = before - st.mtime
 		return nil
