@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/fencelock/locker"
@@ -51,6 +52,9 @@ func Choose(flag string, local bool) (Target, error) {
 		return Target{}, errors.New("a mem:// lock is private to one process and excludes nobody; for a lock on this host pass --local")
 	case !ok:
 		return Target{}, fmt.Errorf("%q is not a URL: for a directory write file://%s", u, filepath.ToSlash(absolute(u)))
+	case !slices.Contains(locker.Schemes(), scheme):
+		return Target{}, fmt.Errorf("%s: this command has no backend for %s://, only for %s://",
+			locker.RedactURL(u), scheme, strings.Join(locker.Schemes(), "://, "))
 	}
 	return Target{URL: u}, nil
 }
@@ -75,12 +79,23 @@ func (t Target) Open(ctx context.Context, o *locker.Options) (*locker.Locker, er
 	raw := t.URL
 	if raw == "" {
 		if err := os.MkdirAll(t.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("the default directory cannot be made: %w", err)
+			return nil, fmt.Errorf("the default directory cannot be made: %w (set LOCKER_URL to lock somewhere else)", err)
 		}
 		raw = (&url.URL{Scheme: "file", Path: filepath.ToSlash(t.Dir)}).String()
 	}
-	return locker.Open(ctx, raw, o)
+	l, err := locker.Open(ctx, raw, o)
+	if err != nil {
+		// Whoever reads this has called a command of the library's name.
+		return nil, plainError{err}
+	}
+	return l, nil
 }
+
+// plainError is an error whose text does not begin with the library's name.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return strings.TrimPrefix(e.error.Error(), "locker: ") }
+func (e plainError) Unwrap() error { return e.error }
 
 // Descriptor returns a file that keeps the lease's key taken for as long as anybody has
 // it open, at the longest for the ttl; nil if the backend has no such thing.
