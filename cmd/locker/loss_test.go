@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -312,4 +313,42 @@ func TestRenewalFails(t *testing.T) {
 		t.Errorf("told %v, alive %v", h.exists("told"), alive(pid))
 	}
 	h.locked("true", "-w", "10s").want(0)
+}
+
+// What cannot be killed is not gone: the key is not given back while it may be at work.
+func TestNotGoneIsNotReleased(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a program that an ordinary user may start and not kill")
+	}
+	h := newHost(t)
+	h.notRoot()
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip(err)
+	}
+	b, err := os.ReadFile(setpriv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	becomeRoot := h.file("become-root")
+	if err := os.WriteFile(becomeRoot, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(becomeRoot, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	p := h.locked("echo $$ > pid; exec ./become-root --reuid 0 sleep 60", "--max-hold", "500ms", "--kill-after", "100ms", "--result", "result").start()
+	pid := h.pid("pid")
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	p.ended(121)
+	contains(t, "stderr", p.stderr.String(), "cannot be confirmed")
+	if r := h.result("result"); r.Outcome != "max-hold" || r.Released || !alive(pid) {
+		t.Errorf("alive %v, %+v", alive(pid), r)
+	}
+	h.locked("true", "-n").want(123) // it has the lease's descriptor
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.locked("true", "-w", "5s").want(0)
 }
