@@ -54,14 +54,11 @@ func (cl *Client) Grant(key string) driver.Grant { return cl.GrantOf(cl.Request(
 func (cl *Client) GrantOf(r driver.Request) driver.Grant {
 	g, err := cl.TryOf(r)
 	if err != nil {
-		cl.c.fail(cl.c.grantCause(err), driver.IsAmbiguous(err) || isErr(err, driver.ErrUnavailable),
+		cl.c.fail(ByRule, driver.IsAmbiguous(err) || isErr(err, driver.ErrUnavailable),
 			"client %s asked for %q, which is free: got %v, want a grant", cl.name, r.Key, err)
 	}
 	return g
 }
-
-// grantCause: a free key that is not granted breaks a rule of each case that needs it.
-func (c *C) grantCause(error) Cause { return ByRule }
 
 // TryOf sends a request. Sent is filled in.
 func (cl *Client) TryOf(r driver.Request) (driver.Grant, error) {
