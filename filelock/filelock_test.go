@@ -223,7 +223,6 @@ func TestBrokenUntilDeadline(t *testing.T) {
 	}
 }
 
-// IN1, FS2: inspecting and listing disturb nothing, in the holder's own process too.
 // IN1: another process is told for how long a key has been held, whatever the renewals.
 func TestInspectTellsSinceWhen(t *testing.T) {
 	t.Parallel()
@@ -243,6 +242,7 @@ func TestInspectTellsSinceWhen(t *testing.T) {
 	}
 }
 
+// IN1, FS2: inspecting and listing disturb nothing, in the holder's own process too.
 func TestInspectDisturbsNothing(t *testing.T) {
 	t.Parallel()
 	d := opened(t, directory(t))
