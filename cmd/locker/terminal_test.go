@@ -127,6 +127,22 @@ func TestCtrlZ(t *testing.T) {
 	h.free()
 }
 
+// Nor does it help if only what the command has started stops: a shell in the middle of a
+// fork, or one that handles the signal, shows nothing.
+func TestCtrlZBelowTheCommand(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	term := h.onTerminal(h.locked(`trap : TSTP; echo $$ > pid; sh -c 'echo $$ > below; while :; do sleep 0.01; done'; true`))
+	pid, below := h.pid("pid"), h.pid("below")
+	eventually(t, "the command's group is in the foreground", func() bool { return term.foreground() == pid })
+	term.types(ctrlZ)
+	term.shows("is continued")
+	eventually(t, "it runs", func() bool { return !stopped(below) })
+	term.types(ctrlC)
+	term.wait()
+	h.free()
+}
+
 // A script that runs locker in a loop is ended by Ctrl-C like one that runs the command
 // itself, although the terminal sends the signal to the command's group alone.
 func TestCtrlCEndsTheScript(t *testing.T) {

@@ -56,5 +56,8 @@ func (j *Job) signalRest(s syscall.Signal, _ bool) error {
 	return err
 }
 
+// HasStopped cannot be told here.
+func (j *Job) HasStopped() bool { return false }
+
 // Left lists the processes that are left; they cannot be named here.
 func (j *Job) Left() []Process { return nil }

@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -100,6 +101,13 @@ func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
 		return errNotRunning
 	}
 	return errors.Join(errs...)
+}
+
+// HasStopped reports whether a process of the command's group is stopped. Only the command
+// itself shows that to who waits for it, and a shell that has just forked (vfork) cannot
+// stop while what it has forked is stopped.
+func (j *Job) HasStopped() bool {
+	return slices.ContainsFunc(descendants(os.Getpid(), j.others), func(p proc) bool { return p.stopped && p.group == j.pid })
 }
 
 // Left lists the processes that are left.

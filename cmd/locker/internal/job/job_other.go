@@ -55,5 +55,11 @@ func (j *Job) Continue() {}
 // Reclaim does nothing here.
 func (j *Job) Reclaim() bool { return false }
 
+// HasTerminal reports false: there are no foreground groups here.
+func (j *Job) HasTerminal() bool { return false }
+
+// HasStopped cannot be told here.
+func (j *Job) HasStopped() bool { return false }
+
 // Left lists the processes that are left; they cannot be named here.
 func (j *Job) Left() []Process { return nil }

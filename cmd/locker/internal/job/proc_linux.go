@@ -10,6 +10,7 @@ import (
 type proc struct {
 	pid, parent, group int
 	name               string
+	stopped            bool // by a signal, not by a debugger
 }
 
 // descendants returns every process below one, from /proc, without some of its children
@@ -63,5 +64,5 @@ func parseStat(pid int, line string) (proc, bool) {
 	if err1 != nil || err2 != nil {
 		return proc{}, false
 	}
-	return proc{pid: pid, parent: parent, group: group, name: line[open+1 : end]}, true
+	return proc{pid: pid, parent: parent, group: group, name: line[open+1 : end], stopped: fields[0] == "T"}, true
 }

@@ -12,6 +12,8 @@ func TestParseStat(t *testing.T) {
 		"7 (sh) S 1 5 5 0 -1":                {pid: 7, parent: 1, group: 5, name: "sh"},
 		"7 (a (b) c) d) R 12 34 5 0 -1":      {pid: 7, parent: 12, group: 34, name: "a (b) c) d"},
 		"7 () S 1 5 5":                       {pid: 7, parent: 1, group: 5},
+		"7 (stopped) T 1 5 5 0 -1":           {pid: 7, parent: 1, group: 5, name: "stopped", stopped: true},
+		"7 (traced) t 1 5 5 0 -1":            {pid: 7, parent: 1, group: 5, name: "traced"},
 		"7 (dead) Z 1 5 5 0 -1":              {},
 		"7 (sh) S one 5":                     {},
 		"7 (sh) S":                           {},

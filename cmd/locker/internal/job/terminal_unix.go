@@ -59,6 +59,14 @@ func (j *Job) offer() bool {
 	}
 }
 
+// HasTerminal reports whether the job is the terminal's foreground group, where Ctrl-Z
+// reaches it.
+func (j *Job) HasTerminal() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.tty != nil && j.tty.foreground() == j.pid
+}
+
 // Reclaim takes the terminal's foreground back. It reports whether the job had it.
 func (j *Job) Reclaim() bool {
 	j.mu.Lock()

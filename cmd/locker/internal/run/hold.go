@@ -24,6 +24,8 @@ type holder struct {
 	stops      int // in a row for the terminal
 	resume     <-chan time.Time
 	leftSaidAt <-chan time.Time
+	search     <-chan time.Time
+	wasStopped bool // a process of the job, when it was last looked at
 }
 
 // ending is how it came out.
@@ -43,6 +45,9 @@ const (
 	// leftAfter is when a command that has ended and left something running is
 	// mentioned: the key stays taken, which may surprise.
 	leftAfter = 5 * time.Second
+	// stopsEvery is how often a job that has the terminal is searched for a process that
+	// Ctrl-Z has stopped, two of which make it certain.
+	stopsEvery = 500 * time.Millisecond
 	// slowestResume bounds the pause before a command that wants a terminal it cannot
 	// have is continued once more.
 	slowestResume = time.Second
@@ -57,6 +62,9 @@ func (h *holder) hold(j *job.Job) ending {
 		now := time.Now()
 		if !h.killed.IsZero() && now.Sub(h.killed) > giveUpAfter {
 			break
+		}
+		if h.search == nil && j.HasTerminal() {
+			h.search = time.Tick(stopsEvery)
 		}
 		t := time.NewTimer(h.guard.next(now, left, h.lease.TTL()/checkShare).Sub(now))
 		select {
@@ -73,6 +81,8 @@ func (h *holder) hold(j *job.Job) ending {
 		case <-h.leftSaidAt:
 			h.leftSaidAt = nil
 			h.sayLeft()
+		case <-h.search:
+			h.searchStopped()
 		case <-done:
 			done = nil
 		case <-t.C:
@@ -163,6 +173,19 @@ func (h *holder) event(e job.Event) {
 	}
 	h.resume = time.After(min(killEvery<<min(h.stops, 10), slowestResume))
 	h.stops++
+}
+
+// searchStopped continues what Ctrl-Z has stopped without the command itself showing it.
+func (h *holder) searchStopped() {
+	if h.end.command != nil || !h.job.HasTerminal() || !h.job.HasStopped() {
+		h.wasStopped = false
+		return
+	}
+	if h.wasStopped {
+		h.voice.say("something of the command was stopped and is continued: a stopped holder would lose its lease")
+		h.job.Continue()
+	}
+	h.wasStopped = !h.wasStopped
 }
 
 // drain takes the command's end from the events, in case Gone was seen first.

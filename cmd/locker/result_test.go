@@ -1,0 +1,95 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// result is what --result writes.
+type result struct {
+	Outcome   string
+	Key       string
+	Token     string
+	Owner     string
+	ExitCode  int    `json:"exit_code"`
+	ChildCode *int   `json:"child_code"`
+	Signal    string `json:"child_signal"`
+	Released  bool
+	Error     string
+	StartedMS float64 `json:"started_ms"`
+	WaitedMS  float64 `json:"waited_ms"`
+}
+
+func (h *host) result(name string) result {
+	h.t.Helper()
+	return parse[result](h.t, h.read(name))
+}
+
+func parse[T any](t *testing.T, s string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(s), &v); err != nil {
+		t.Fatalf("%v: %q", err, s)
+	}
+	return v
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	three, zero := 3, 0
+	check := func(p *process, want result) {
+		t.Helper()
+		want.ExitCode, want.Key = p.wait(), "key"
+		got := h.result("result")
+		if got.Error != "" {
+			got.Error = "some"
+		}
+		got.Token, got.Owner, got.StartedMS, got.WaitedMS = "", "", 0, 0
+		if g, w := fmt.Sprintf("%+v", deref(got)), fmt.Sprintf("%+v", deref(want)); g != w {
+			t.Errorf("%v:\n got %s\nwant %s", p.Args[1:], g, w)
+		}
+	}
+	check(h.locked("exit 3", "--result", "result").start(), result{Outcome: "ran", ChildCode: &three, Released: true})
+	check(h.locked("kill -9 $$", "--result", "result").start(), result{Outcome: "ran", Signal: "killed", Released: true})
+	check(h.locked("sleep 60", "--result", "result", "--max-hold", "50ms").start(),
+		result{Outcome: "max-hold", Signal: "terminated", Released: true})
+	check(h.locker("run", "--local", "--result", "result", "key", "--", "no-such-command").start(), result{Outcome: "error", Error: "some"})
+	holder := h.holding()
+	check(h.locked("true", "--result", "result", "-n").start(), result{Outcome: "held", Error: "some"})
+	check(h.locked("true", "--result", "result", "-n", "-E", "0").start(), result{Outcome: "held", Error: "some"})
+	check(h.locked("true", "--result", "result", "-w", "50ms").start(), result{Outcome: "timeout", Error: "some"})
+	p := h.locked("true", "--result", "result", "-v").start()
+	eventually(t, "it waits", func() bool { return strings.Contains(p.stderr.String(), "waiting: held by") })
+	p.signal(syscall.SIGTERM)
+	check(p, result{Outcome: "interrupted", Error: "some"})
+	holder.signal(syscall.SIGTERM)
+	holder.ended(143)
+
+	// A descriptor is a file, too; and --json says the same on stderr.
+	p = h.locked("true", "--result", "/dev/stdout", "--json").want(0)
+	if r := parse[result](t, p.stdout.String()); r.Outcome != "ran" || *r.ChildCode != zero {
+		t.Errorf("%+v", r)
+	}
+	if p.stdout.String() != p.stderr.String() {
+		t.Errorf("--result %s, --json %s", p.stdout, p.stderr)
+	}
+}
+
+// deref makes the pointer printable.
+func deref(r result) any {
+	code := "none"
+	if r.ChildCode != nil {
+		code = fmt.Sprint(*r.ChildCode)
+	}
+	r.ChildCode = nil
+	return struct {
+		result
+		code string
+	}{r, code}
+}
