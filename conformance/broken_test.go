@@ -55,6 +55,9 @@ type defect struct {
 	close   func(c *client) error
 }
 
+// lacks reports whether the client hides what memlock can do.
+func (c *client) lacks(f driver.Feature) bool { return !c.Info().Has(f) }
+
 func (c *client) Info() driver.Info {
 	if c.info != nil {
 		return c.info(c.Driver.Info())
@@ -77,6 +80,9 @@ func (c *client) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 }
 
 func (c *client) RenewBatch(ctx context.Context, gs []driver.Grant, each func(int, driver.Grant, error)) error {
+	if c.lacks(driver.FeatureBatch) {
+		return driver.ErrUnsupported
+	}
 	for i, g := range gs {
 		renewed, err := c.Renew(ctx, g)
 		each(i, renewed, err)
@@ -92,6 +98,9 @@ func (c *client) Release(ctx context.Context, g driver.Grant) error {
 }
 
 func (c *client) Listen(ctx context.Context, r driver.Request) (driver.Ticket, error) {
+	if c.lacks(driver.FeatureQueue) {
+		return nil, driver.ErrUnsupported
+	}
 	if c.listen != nil {
 		return c.listen(c, ctx, r)
 	}
@@ -99,6 +108,9 @@ func (c *client) Listen(ctx context.Context, r driver.Request) (driver.Ticket, e
 }
 
 func (c *client) Enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if c.lacks(driver.FeatureQueue) {
+		return driver.Grant{}, driver.ErrUnsupported
+	}
 	if c.enqueue != nil {
 		return c.enqueue(c, ctx, r)
 	}
@@ -106,6 +118,9 @@ func (c *client) Enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 }
 
 func (c *client) Poll(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if c.lacks(driver.FeatureQueue) {
+		return driver.Grant{}, driver.ErrUnsupported
+	}
 	if c.poll != nil {
 		return c.poll(c, ctx, r)
 	}

@@ -20,7 +20,18 @@ var update = flag.Bool("update", false, "run every case against every mutant and
 var matrixFile = filepath.Join("testdata", "matrix.txt")
 
 // spared are the cases that catch no mutant, and why each is there all the same.
-var spared = map[string]string{}
+var spared = map[string]string{
+	"process/excludes":             processes,
+	"process/short-stop":           processes,
+	"process/long-stop":            processes,
+	"process/stopped-before-write": processes,
+	"process/killed-holder":        processes,
+	"process/free-on-exit":         processes,
+	"process/killed-any-time":      processes,
+	"process/tokens-go-on":         processes,
+}
+
+const processes = "it needs real processes, and the mutants run over memory in virtual time"
 
 // The matrix is written with -update: it takes some minutes, and a case that depends on
 // how goroutines interleave may catch a mutant in one run and not in the next. Here it is

@@ -165,3 +165,21 @@ func TestMutants(t *testing.T) {
 		})
 	}
 }
+
+// What the mutants are made of passes every case: what a mutant fails is its own fault.
+func TestSoundPasses(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{sound, soundPoller} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range runMutant(t, exe, name, nil) {
+				if r.Verdict == conformance.Failed {
+					t.Error(r)
+				}
+			}
+		})
+	}
+}
