@@ -122,7 +122,7 @@ func TestLeaseContextEndsWithTheLease(t *testing.T) {
 		w.wants(lease.Release(w.ctx))
 		<-ctx.Done()
 		w.wants(context.Cause(ctx), locker.ErrReleased)
-		late, _ := lease.Context(w.ctx) //nolint:govet // it has ended already
+		late, _ := lease.Context(w.ctx)
 		w.wants(context.Cause(late), locker.ErrReleased)
 	})
 }

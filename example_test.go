@@ -21,9 +21,10 @@ import (
 // done and say nothing.
 func Example_cronJob() {
 	ctx := context.Background()
-	l, err := locker.Open(ctx, "mem://cron", nil) // redis://…, etcd://…, file://…
+	l, err := locker.Open(ctx, "mem://cron", nil) // any backend's URL
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer func() { _ = l.Close() }()
 
@@ -37,7 +38,8 @@ func Example_cronJob() {
 	case errors.Is(err, locker.ErrHeld):
 		return // somebody else is at it
 	case err != nil:
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	// Output: report written
 }
@@ -49,7 +51,8 @@ func Example_leaderLoop() {
 	defer stop()
 	l, err := locker.New(memlock.NewServer().Driver(), nil)
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer func() { _ = l.Close() }()
 
@@ -58,7 +61,8 @@ func Example_leaderLoop() {
 		return nil // a real one works until ctx ends; returning steps down for good
 	}
 	if err := l.Lead(ctx, "scheduler", run); err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	// Output: leading with token 1
 }
@@ -114,7 +118,8 @@ func Example_manyKeys() {
 	ctx := context.Background()
 	l, err := locker.New(memlock.NewServer().Driver(), nil)
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	shards := map[string]*locker.Lease{}
 	for i := range 10_000 {
@@ -124,13 +129,15 @@ func Example_manyKeys() {
 			continue // another worker's
 		}
 		if err != nil {
-			log.Fatal(err)
+			log.Print(err)
+			return
 		}
 		shards[key] = lease
 	}
 	fmt.Println(len(shards), "shards; the first is valid:", shards["shard-0"].Valid())
 	if err := l.Close(); err != nil { // releases them all, in parallel
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	fmt.Println("closed:", errors.Is(shards["shard-0"].Err(), locker.ErrClosed))
 	// Output:
@@ -159,11 +166,13 @@ func Example_library() {
 	ctx := context.Background()
 	l, err := locker.New(memlock.NewServer().Driver(), nil)
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	defer func() { _ = l.Close() }()
 	if err := NewImporter(l).Import(ctx, "prices"); err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	// Output: importing under import/prices
 }

@@ -250,8 +250,8 @@ func (l *Lease) planNext() {
 func (c *core) slot(sent time.Time, ttl time.Duration) time.Time {
 	width := max(ttl/slots, 1)
 	base := c.born.Add(-time.Duration(c.phase * float64(width)))
-	n := sent.Sub(base)/width + renewSlots
-	return base.Add(n * width)
+	whole := sent.Sub(base).Truncate(width)
+	return base.Add(whole + renewSlots*width)
 }
 
 // Renew renews the lease now, or joins the renewal under way, and returns what came of

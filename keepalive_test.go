@@ -57,10 +57,8 @@ func TestR04LeasesOfOneTTLShareRequests(t *testing.T) {
 
 func TestR04BatchesAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
-		l, tp := w.tapped(tenSeconds())
-		w.wants(l.Close())
-		tp = &tap{d: w.server.Driver(), info: func(i driver.Info) driver.Info { i.MaxBatch = 10; return i }}
-		l = w.over(tp, tenSeconds())
+		tp := &tap{d: w.server.Driver(), info: func(i driver.Info) driver.Info { i.MaxBatch = 10; return i }}
+		l := w.over(tp, tenSeconds())
 		for i := range 95 {
 			w.acquire(l, fmt.Sprint(i))
 		}
