@@ -18,8 +18,12 @@ import (
 // SizeVariable in the environment chooses the size of Run: full (or soak) is the full one.
 const SizeVariable = "LOCKER_TEST_SIZE"
 
-// hangLimit is how many ttls a case may take before it is given up.
-const hangLimit = 60
+// hangLimit is how many ttls a case may take before it is given up, beyond the time that
+// its size says; a full one has more rounds to make.
+const (
+	hangLimit     = 60
+	hangLimitFull = 1500
+)
 
 // suite is one run over the table.
 type suite struct {
@@ -267,6 +271,10 @@ func (s *suite) runCase(ctx context.Context, k Case) Result {
 func (s *suite) once(ctx context.Context, h *Harness, k Case, r *Result) {
 	from := time.Now()
 	limit := hangLimit * h.TTL
+	if s.full {
+		limit = hangLimitFull * h.TTL
+	}
+	limit += time.Duration(k.size(s.full).TTLs * float64(h.TTL))
 	if slices.Contains(k.Needs, FeatureVirtual) {
 		limit = time.Duration(1<<63 - 1) // a case of a day is one
 	}
@@ -279,7 +287,7 @@ func (s *suite) once(ctx context.Context, h *Harness, k Case, r *Result) {
 	if h.Virtual {
 		f = <-done
 	} else {
-		t := time.NewTimer(2 * hangLimit * h.TTL)
+		t := time.NewTimer(2 * limit)
 		defer t.Stop()
 		select {
 		case f = <-done:

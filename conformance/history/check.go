@@ -110,6 +110,9 @@ func (t *tenure) lasts(o Options) time.Duration {
 }
 
 func checkKey(ops []Op, o Options) *Violation {
+	if o.Late > 0 {
+		ops = apart(ops)
+	}
 	tenures, order, v := collect(ops, o)
 	if v != nil {
 		return v
@@ -127,6 +130,55 @@ func checkKey(ops []Op, o Options) *Violation {
 		return refusals(ops, order, o)
 	}
 	return nil
+}
+
+// apart takes the grants of one attempt apart. Where requests arrive late there may be
+// two: a send that arrives when the first grant is over makes another, with its own token.
+func apart(ops []Op) []Op {
+	type id struct {
+		attempt driver.Attempt
+		token   driver.Token
+	}
+	first := map[driver.Attempt]driver.Token{}
+	calls := map[driver.Attempt]time.Duration{}
+	granted := map[id]driver.Attempt{} // as what the grant goes on; zero: as itself
+	for _, op := range ops {
+		if op.Kind != Acquire {
+			continue
+		}
+		if call, ok := calls[op.Attempt]; !ok || op.Call < call {
+			calls[op.Attempt] = op.Call
+		}
+		if op.Outcome != OK {
+			continue
+		}
+		if first[op.Attempt] == 0 {
+			first[op.Attempt] = op.Token
+		}
+		if t := op.Token; t != first[op.Attempt] {
+			other := op.Attempt
+			for i := range 8 {
+				other[i] ^= byte(t>>(8*i)) ^ 0xff
+			}
+			granted[id{op.Attempt, t}] = other
+		}
+	}
+	if len(granted) == 0 {
+		return ops
+	}
+	ops = slices.Clone(ops)
+	for i := range ops {
+		op := &ops[i]
+		other, ok := granted[id{op.Attempt, op.Token}]
+		if !ok {
+			continue
+		}
+		if op.Kind == Acquire {
+			op.Call = calls[op.Attempt]
+		}
+		op.Attempt = other
+	}
+	return ops
 }
 
 // collect gathers what is known of each attempt.

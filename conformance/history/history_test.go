@@ -49,6 +49,8 @@ func TestCheck(t *testing.T) {
 		{name: "release of unknown outcome frees", ops: []history.Op{grant(1, 1, 0, 2), op(release, unknown, 1, 1, 10, 20), grant(2, 2, 12, 14)}},
 		{name: "token not greater", ops: []history.Op{grant(1, 2, 0, 2), op(release, ok, 1, 2, 10, 12), grant(2, 1, 13, 14)}, want: "not greater than token 2"},
 		{name: "token twice", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), grant(2, 1, 13, 14)}, want: "granted twice"},
+		{name: "two tokens for one attempt whose request came late", ops: []history.Op{grant(1, 1, 0, 2), grant(1, 2, 102, 104), op(renew, ok, 1, 2, 110, 111)}, opts: history.Options{Late: 200}},
+		{name: "two tokens at one time", ops: []history.Op{grant(1, 1, 0, 2), grant(1, 2, 5, 7), op(renew, ok, 1, 1, 50, 51)}, opts: history.Options{Late: 200}, want: "was in force until"},
 		{name: "two tokens for one attempt", ops: []history.Op{grant(1, 1, 0, 2), grant(1, 2, 5, 7)}, want: "two tokens"},
 		{name: "tokens of concurrent grants in either order", ops: []history.Op{grant(1, 2, 0, 20), op(release, ok, 1, 2, 25, 26), grant(2, 1, 1, 10), op(release, unknown, 2, 1, 11, 13)}},
 		{name: "renewal changes the token", ops: []history.Op{grant(1, 1, 0, 2), op(renew, ok, 1, 2, 10, 12)}, want: "changed the token"},
