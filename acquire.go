@@ -54,11 +54,11 @@ type acquisition struct {
 	ks     *keyState
 	call   call
 	tried  attempt // the one under way
+	lease  *Lease  // what came of it
 	begun  driver.Instant
 	// refusal is the last one, from the backend or from a holder in this process.
 	refusal *HeldError
 	open    bool // the last request's outcome is unknown
-	noQueue bool // the driver's queue turned out not to be supported
 	retries int
 	unwatch func()
 }
@@ -96,11 +96,40 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []Acqui
 
 // run waits for the call's turn in this process, and then for the key.
 func (q *acquisition) run() (*Lease, error) {
+	done := false
 	defer func() {
 		if q.unwatch != nil {
 			q.unwatch()
 		}
+		if !done { // a panic of the driver or of OnEvent is on its way to the caller
+			q.abandon()
+		}
 	}()
+	lease, err := q.turn()
+	done = true
+	return lease, err
+}
+
+// abandon gives up everything that the call has: its place, its attempt, its lease.
+func (q *acquisition) abandon() {
+	c := q.c
+	now := c.clock.now()
+	c.lock()
+	defer c.unlock()
+	switch {
+	case q.lease != nil && !q.lease.released:
+		q.lease.lost(ErrLost)
+		c.undo(q.lease.grant, nil, now, ErrLost)
+	case q.lease == nil && !q.tried.first.IsZero():
+		c.undo(driver.Grant{Request: q.tried.req, State: q.tried.state}, nil, now, ErrAmbiguous)
+	}
+	if q.ks != nil {
+		c.leave(q.ks, &q.call)
+	}
+}
+
+// turn waits for the call's turn, competes, and leaves the queue.
+func (q *acquisition) turn() (*Lease, error) {
 	if answered, err := q.takeTurn(); answered {
 		return nil, err
 	}
@@ -190,7 +219,7 @@ func (q *acquisition) compete() (*Lease, error) {
 		if q.call.waits {
 			q.watchClose()
 		}
-		lease, err := q.once(a, queued && !q.noQueue)
+		lease, err := q.once(a, queued && q.c.queueing())
 		if err == nil {
 			return lease, nil
 		}
@@ -215,7 +244,7 @@ func (q *acquisition) compete() (*Lease, error) {
 			return nil, err
 		case isHeld:
 			q.refused(held)
-			queued = q.c.queuer != nil && !q.noQueue
+			queued = q.c.queueing()
 			if queued && !a.unanswered && !a.queued {
 				continue // the same attempt takes a place
 			}
@@ -252,7 +281,7 @@ func (q *acquisition) once(a *attempt, queued bool) (*Lease, error) {
 		if !errors.Is(err, ErrUnsupported) {
 			return lease, err
 		}
-		q.noQueue = true // nothing was sent: as if there were no queue
+		q.c.noQueue.Store(true) // nothing was sent: as if there were no queue
 	}
 	g, err := q.resolve(a, q.c.drv.TryAcquire, a.req.TTL/resendShare)
 	if err != nil {
@@ -303,9 +332,7 @@ func (q *acquisition) send(a *attempt, f sendFunc) (driver.Grant, error) {
 	ctx, cancel := context.WithTimeout(q.ctx, callTimeout(a.req.TTL))
 	defer cancel()
 	g, err := f(ctx, a.req)
-	if err != nil && driver.IsAmbiguous(err) && !errors.Is(err, ErrAmbiguous) {
-		err = driver.Wrap(ErrAmbiguous, err)
-	}
+	err = plain(err)
 	if err == nil && g.Attempt != a.req.Attempt { // a broken driver; whatever was granted is undone
 		err = driver.Wrap(ErrAmbiguous, errors.New("the driver answered with another attempt's grant"))
 	}
@@ -329,8 +356,8 @@ func (q *acquisition) resolve(a *attempt, f sendFunc, window time.Duration) (dri
 		case !a.unanswered:
 			return g, err
 		default:
-			err = driver.Wrap(ErrAmbiguous, err)
-			if !errors.Is(err, ErrUnavailable) {
+			again := errors.Is(err, ErrUnavailable)
+			if err = driver.Wrap(ErrAmbiguous, opaque{err}); !again {
 				return g, err
 			}
 		}
@@ -360,8 +387,8 @@ func (q *acquisition) accept(a *attempt, g driver.Grant, sent driver.Instant) (*
 		err = errOver
 	case s.untilEnd(now) <= 0:
 		err = errAgain
-	case g.Token == 0 || g.Token > driver.MaxToken:
-		err = fmt.Errorf("%w: token %d", ErrCorrupt, uint64(g.Token))
+	case g.Token == 0 || g.Token > driver.MaxToken || g.TTL <= 0:
+		err = fmt.Errorf("%w: granted token %d for %v", ErrCorrupt, uint64(g.Token), g.TTL)
 	case !a.seen.admits(g.Token, g.Attempt):
 		err = fmt.Errorf("%w: granted %d after %d was seen: the backend has lost its counter; see Locker.AcceptTokenReset",
 			ErrTokenRegression, uint64(g.Token), uint64(a.seen.token))
@@ -371,7 +398,8 @@ func (q *acquisition) accept(a *attempt, g driver.Grant, sent driver.Instant) (*
 		c.undo(g, nil, now, err)
 		return nil, err
 	}
-	return c.hold(q, g, s, now), nil
+	q.lease = c.hold(q, g, s, now)
+	return q.lease, nil
 }
 
 // settle undoes an attempt that gives no lease, unless every answer says that it has

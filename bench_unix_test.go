@@ -78,29 +78,6 @@ func BenchmarkValid(b *testing.B) {
 	}
 }
 
-// echo is a backend that says yes at once: what is measured over it is the core.
-type echo struct{}
-
-func (echo) Info() driver.Info {
-	return driver.Info{Name: "echo", MaxBatch: 1000, PackageTime: true}
-}
-func (echo) TryAcquire(_ context.Context, r driver.Request) (driver.Grant, error) {
-	return driver.Grant{Request: r, Token: 1, Left: r.TTL}, nil
-}
-func (echo) Renew(_ context.Context, g driver.Grant) (driver.Grant, error) {
-	g.Sent, g.Left = driver.Instant{}, g.TTL
-	return g, nil
-}
-func (echo) RenewBatch(ctx context.Context, gs []driver.Grant, each func(int, driver.Grant, error)) error {
-	for i, g := range gs {
-		g, err := echo{}.Renew(ctx, g)
-		each(i, g, err)
-	}
-	return nil
-}
-func (echo) Release(context.Context, driver.Grant) error { return nil }
-func (echo) Close() error                                { return nil }
-
 // BenchmarkHeldLeases holds 100 000 leases over a backend that answers at once, and
 // reports what each costs: bytes, goroutines (none), and the share of one core that
 // renewing them all takes. The share is measured at a ttl of 3 s over 6 s, and reported

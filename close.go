@@ -14,7 +14,8 @@ const closers = 64
 // and Lead, each at most to its lease's deadline, and then releases what is left, in
 // parallel, within Options.ReleaseTimeout; the rest lapses. A lease that was already lost
 // by its clock is not released before its deadline. Called from inside such a function,
-// Close would wait for itself until that deadline. A second Close waits for the first and
+// Close would wait for itself until that deadline; do not call it from OnEvent either. A
+// function that outstays its lease's deadline is left behind. A second Close waits for the first and
 // returns what that returned.
 func (l *Locker) Close() error {
 	c := l.c
@@ -35,9 +36,9 @@ func (l *Locker) Close() error {
 		if l.cause == nil {
 			l.end(ErrClosed)
 		}
-		if l.fn != nil {
-			running = append(running, l)
-		}
+	}
+	for l := range c.running {
+		running = append(running, l)
 	}
 	calls := make(chan struct{})
 	if c.calls == 0 {
@@ -53,13 +54,27 @@ func (l *Locker) Close() error {
 	c.awaitCalls(calls)
 	c.closeErr = c.releaseAll()
 	c.stopBackground()
-	c.renewers.all.Wait()
-	c.undoers.all.Wait()
+	c.renewers.wait(c.patience())
+	c.undoers.wait(c.patience())
+	c.forget()
 	if c.owned {
 		c.closeErr = errors.Join(c.closeErr, c.fail("close", "", c.drv.Close()))
 	}
 	close(c.closing)
 	return c.closeErr
+}
+
+// forget drops what lapses by itself.
+func (c *core) forget() {
+	c.lock()
+	defer c.unlock()
+	for a, u := range c.undos {
+		c.unschedule(&u.entry)
+		delete(c.undos, a)
+	}
+	for l := range c.leases {
+		l.gone()
+	}
 }
 
 // awaitFn waits for the function that runs under a lease, at most to the deadline.
@@ -75,11 +90,10 @@ func (c *core) awaitFn(l *Lease) {
 	}
 }
 
-// awaitCalls waits for the acquisitions under way: what they are granted now has to be
-// undone. Each has a deadline of its own; a driver that does not keep to it is not waited
-// for.
+// awaitCalls waits for the acquisitions under way, whose grants have to be undone, and for
+// releases.
 func (c *core) awaitCalls(calls <-chan struct{}) {
-	t := time.NewTimer(maxCall + c.info.Slack)
+	t := time.NewTimer(c.patience())
 	defer t.Stop()
 	select {
 	case <-calls:
@@ -87,9 +101,16 @@ func (c *core) awaitCalls(calls <-chan struct{}) {
 	}
 }
 
+// patience is how long Close waits for calls that have a deadline of their own: a driver
+// that does not keep to it, or a listener that waits for Close, is not waited for.
+func (c *core) patience() time.Duration {
+	return max(maxCall, c.opts.ReleaseTimeout) + c.info.Slack
+}
+
 // releaseAll releases what may still be released.
 func (c *core) releaseAll() error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.ReleaseTimeout)
+	until := time.Now().Add(c.opts.ReleaseTimeout)
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	now := c.clock.now()
 	var todo []func() error
@@ -121,6 +142,9 @@ func (c *core) releaseAll() error {
 			}
 		})
 	}
-	pool.all.Wait()
+	pool.wait(c.patience())
+	c.undoers.wait(time.Until(until))
+	mu.Lock()
+	defer mu.Unlock()
 	return errors.Join(errs...)
 }

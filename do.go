@@ -11,7 +11,8 @@ import (
 // Do acquires the key, runs fn while it is held, and releases it on every path out of fn,
 // a panic and runtime.Goexit included. fn's context ends with ctx or with the lease. Do
 // waits for fn, and returns fn's error, joined with the lease's if the lease ended first:
-// so a nil from Do means that fn ran under the lock from beginning to end. A failed
+// so a nil from Do means that fn ran under the lock from beginning to end, or until it
+// released the lease itself. A failed
 // release is no error here, since the work is done; OnEvent and the Logger tell.
 func (l *Locker) Do(ctx context.Context, key string, fn func(context.Context, *Lease) error, opts ...AcquireOption) error {
 	o := l.do(ctx, key, fn, opts)
@@ -34,13 +35,21 @@ func (l *Locker) do(ctx context.Context, key string, fn func(context.Context, *L
 	defer func() {
 		cancel()
 		_ = lease.Release(ctx) // a failure is told to OnEvent and the Logger
-		close(lease.fn)
+		lease.left()
 	}()
 	o := outcome{ran: true, fn: fn(fnCtx, lease)}
 	if over := lease.Err(); !errors.Is(over, ErrReleased) {
 		o.lease = over
 	}
 	return o
+}
+
+// left says that the function has returned.
+func (l *Lease) left() {
+	l.c.lock()
+	defer l.c.unlock()
+	delete(l.c.running, l)
+	close(l.fn)
 }
 
 // withFunction says that a function runs under the lease: Close waits for it.

@@ -53,6 +53,33 @@ func as[E error](err error) (E, bool) {
 	return e, ok
 }
 
+// plain puts a driver's error into the form that the core reasons with: a doubt is
+// ErrAmbiguous and nothing else, and a refusal is a *HeldError. A definite sentinel beside
+// a doubt is hidden: what is not certain must not be taken for an answer.
+func plain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case driver.IsAmbiguous(err):
+		for _, d := range []error{ErrHeld, ErrLost, ErrUnavailable, ErrUnsupported, ErrClosed} {
+			if errors.Is(err, d) {
+				return driver.Wrap(ErrAmbiguous, opaque{err})
+			}
+		}
+		return driver.Wrap(ErrAmbiguous, err)
+	case errors.Is(err, ErrHeld):
+		if _, known := as[*HeldError](err); !known {
+			return driver.Wrap(&HeldError{}, err)
+		}
+	}
+	return err
+}
+
+// opaque keeps an error's text and hides what it is.
+type opaque struct{ err error }
+
+func (o opaque) Error() string { return o.err.Error() }
+
 // waitError is a wait that ended without a lease: it is the context's error, the last
 // refusal if there was one, and ErrAmbiguous if a request was still open.
 type waitError struct {
@@ -64,17 +91,20 @@ type waitError struct {
 
 func (e *waitError) Error() string {
 	s := "waited " + roundWait(e.waited).String()
-	if !errors.Is(e.ended, errDeadline) {
-		s += ", " + e.ended.Error()
-	}
+	known := ""
 	switch {
 	case e.held != nil:
-		return s + ": " + e.held.Error()
+		known = e.held.Error()
 	case e.ambiguous:
-		return s + ": " + ErrAmbiguous.Error()
-	default:
-		return s + ": " + e.ended.Error()
+		known = ErrAmbiguous.Error()
 	}
+	if known == "" || !errors.Is(e.ended, errDeadline) {
+		s += ": " + e.ended.Error()
+	}
+	if known != "" {
+		s += ": " + known
+	}
+	return s
 }
 
 func (e *waitError) Unwrap() []error {

@@ -15,12 +15,13 @@ type EventKind int
 const (
 	// EventGranted: a lease begins. Took is the time since Acquire was called.
 	EventGranted EventKind = iota + 1
-	// EventRefused: the key is held by somebody else; a waiting Acquire goes on. Once
-	// per call.
+	// EventRefused: the backend refused, and a waiting Acquire goes on. Once for each call
+	// that was refused; none for one that this process answered by itself.
 	EventRefused
 	// EventRenewed: a renewal was answered in time. Took is the time it took.
 	EventRenewed
-	// EventRenewFailed: a renewal failed and will be tried again until the lease ends.
+	// EventRenewFailed: a renewal failed. An automatic one is tried again, at most eight
+	// times in a row, until the lease ends.
 	EventRenewFailed
 	// EventEnded: the lease is over; Err is what Lease.Err says.
 	EventEnded
@@ -82,25 +83,32 @@ func (c *core) emit(s *stream, e Event) {
 	s.pending = append(s.pending, e)
 	if !s.busy {
 		s.busy = true
-		c.later(func() { c.deliver(s) })
+		c.callbacks = append(c.callbacks, func() { c.deliver(s) })
 	}
 }
 
 func (c *core) deliver(s *stream) {
+	done := false
+	defer func() {
+		if !done { // OnEvent panics: what it did not see comes with the next event
+			c.mu.Lock()
+			s.busy = false
+			c.mu.Unlock()
+		}
+	}()
 	for {
 		c.mu.Lock()
-		todo := s.pending
-		s.pending = nil
-		s.busy = len(todo) > 0
-		c.mu.Unlock()
-		if len(todo) == 0 {
+		if len(s.pending) == 0 {
+			s.busy, done = false, true
+			c.mu.Unlock()
 			return
 		}
-		for _, e := range todo {
-			c.log(e)
-			if c.opts.OnEvent != nil {
-				c.opts.OnEvent(e)
-			}
+		e := s.pending[0]
+		s.pending = s.pending[1:]
+		c.mu.Unlock()
+		c.log(e)
+		if c.opts.OnEvent != nil {
+			c.opts.OnEvent(e)
 		}
 	}
 }
@@ -135,17 +143,25 @@ func (c *core) log(e Event) {
 	l.LogAttrs(context.Background(), level, "lock "+e.Kind.String(), attrs...)
 }
 
-// lock and unlock guard everything in the core. What must happen outside the lock (user
-// callbacks, context cancellations) is put off with later and done by unlock.
+// lock and unlock guard everything in the core. What must happen outside the lock (context
+// cancellations, user callbacks) is put off to unlock.
 func (c *core) lock() { c.mu.Lock() }
 
+// Contexts come first: a listener that is slow must keep nobody's work going.
 func (c *core) unlock() {
-	todo := c.afterUnlock
-	c.afterUnlock = nil
+	cancels, callbacks := c.cancels, c.callbacks
+	c.cancels, c.callbacks = nil, nil
 	c.mu.Unlock()
-	for _, f := range todo {
+	for _, f := range cancels {
 		f()
 	}
+	each(callbacks)
 }
 
-func (c *core) later(f func()) { c.afterUnlock = append(c.afterUnlock, f) }
+// each calls every function, also those behind one that panics.
+func each(fs []func()) {
+	if len(fs) > 0 {
+		defer each(fs[1:])
+		fs[0]()
+	}
+}

@@ -40,6 +40,7 @@ type flight struct {
 // batch is leases that are renewed together.
 type batch struct {
 	leases  []*Lease
+	byHand  bool      // a call of Renew, not the schedule
 	jitter  float64   // one draw, so that what failed together is tried again together
 	retryAt time.Time // guarded by core.mu
 }
@@ -171,6 +172,7 @@ func (c *core) renewed(b *batch, l *Lease, g driver.Grant, err error, sent drive
 	now := c.clock.now()
 	c.lock()
 	defer c.unlock()
+	err = plain(err)
 	if err == nil && (g.Token != l.grant.Token || g.Attempt != l.grant.Attempt) {
 		err = fmt.Errorf("%w: the renewal answered with another grant", ErrLost)
 	}
@@ -189,13 +191,18 @@ func (c *core) renewed(b *batch, l *Lease, g driver.Grant, err error, sent drive
 		if g.Sent.IsZero() {
 			g.Sent = sent
 		}
+		// The request stays what it was; a backend may grant another ttl.
+		ttl := g.TTL
+		if g.Request = l.grant.Request; ttl > 0 {
+			g.TTL = ttl
+		}
 		l.grant, l.span = g, span{g.Sent, g.Left}
 		l.fails, l.short = 0, false
 		if err := l.checkNow(now); err != nil {
 			l.landed(err)
 			return
 		}
-		l.planNext()
+		l.plan(now)
 		c.schedule(&l.entry, l.next(now), l.grant.TTL)
 		l.emit(Event{Kind: EventRenewed, Took: now.Sub(sent)})
 		l.landed(nil)
@@ -203,9 +210,6 @@ func (c *core) renewed(b *batch, l *Lease, g driver.Grant, err error, sent drive
 		l.lost(err)
 		l.landed(l.cause)
 	default:
-		if driver.IsAmbiguous(err) {
-			err = driver.Wrap(ErrAmbiguous, err)
-		}
 		l.retry(b, now)
 		l.emit(Event{Kind: EventRenewFailed, Err: err, Took: now.Sub(sent)})
 		l.landed(err)
@@ -214,7 +218,13 @@ func (c *core) renewed(b *batch, l *Lease, g driver.Grant, err error, sent drive
 
 // retry plans another try behind a failed one. c.mu is held.
 func (l *Lease) retry(b *batch, now driver.Instant) {
-	l.fails++
+	if b.byHand {
+		if !l.due.IsZero() {
+			return // the schedule goes on by itself
+		}
+	} else {
+		l.fails++
+	}
 	if (l.grant.Manual && !l.short) || l.fails >= maxTries {
 		return
 	}
@@ -227,18 +237,13 @@ func (l *Lease) retry(b *batch, now driver.Instant) {
 	l.c.schedule(&l.entry, l.next(now), l.grant.TTL)
 }
 
-// planFirst plans the first renewal of a new grant. c.mu is held.
-func (l *Lease) planFirst(now driver.Instant) {
+// plan plans the next renewal of a grant. c.mu is held.
+func (l *Lease) plan(now driver.Instant) {
 	if left := l.span.left - now.Sub(l.span.sent); left <= l.grant.TTL/shortShare {
 		l.due = now.Time().Add(min(left/shortDelayShare, maxShortDelay))
 		l.short = true
 		return
 	}
-	l.planNext()
-}
-
-// planNext plans the next renewal of a full grant. c.mu is held.
-func (l *Lease) planNext() {
 	l.due = time.Time{}
 	if !l.grant.Manual {
 		l.due = l.c.slot(l.span.sent.Time(), l.grant.TTL)
@@ -268,7 +273,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if l.inFlight == nil {
 		l.inFlight = &flight{}
-		c.startBatch(newBatch(l))
+		b := newBatch(l)
+		b.byHand = true
+		c.startBatch(b)
 	}
 	f := l.inFlight
 	done := f.wait()

@@ -138,13 +138,14 @@ func (c *core) hold(q *acquisition, g driver.Grant, s span, now driver.Instant) 
 	}
 	if q.cfg.function {
 		l.fn = make(chan struct{})
+		c.running[l] = struct{}{}
 	}
 	q.ks.mark.granted(g.Token, g.Attempt)
 	q.ks.held = nil
 	c.taken(q.ks, l, now)
 	c.leave(q.ks, &q.call)
 	c.leases[l] = struct{}{}
-	l.planFirst(now)
+	l.plan(now)
 	c.schedule(&l.entry, l.next(now), l.grant.TTL)
 	l.emit(Event{Kind: EventGranted, Took: now.Sub(q.begun)})
 	return l
@@ -178,12 +179,12 @@ func isLoss(err error) bool { return errors.Is(err, ErrLost) || errors.Is(err, E
 func (l *Lease) end(cause error) {
 	l.cause = &Error{Op: "hold", Key: l.grant.Key, Backend: l.c.info.Name, Err: cause}
 	l.due = time.Time{}
-	l.c.unschedule(&l.entry, l.grant.TTL)
+	l.c.unschedule(&l.entry)
 	if l.done != nil {
 		close(l.done)
 	}
 	for lc := range l.contexts {
-		l.c.later(func() { lc.cancel(l.cause) })
+		l.c.cancels = append(l.c.cancels, func() { lc.cancel(l.cause) })
 	}
 	l.contexts = nil
 	l.emit(Event{Kind: EventEnded, Err: l.cause})
@@ -232,6 +233,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.released = true
 	c.dropUndo(l)
+	c.calls++ // Close waits for it
+	defer c.exit()
 	if l.cause == nil {
 		l.end(ErrReleased)
 	}
@@ -257,7 +260,8 @@ func (l *Lease) release(ctx context.Context) error {
 	if err != nil {
 		l.emit(Event{Kind: EventReleaseFailed, Err: err, Took: time.Since(begun.Time())})
 		if retryable(err) {
-			c.undo(g, nil, c.clock.now(), err).first = begun
+			u := c.undo(g, nil, c.clock.now(), err)
+			u.first, u.events = begun, l.events
 		}
 		return err
 	}
@@ -292,16 +296,13 @@ func (c *core) sendRelease(ctx context.Context, g driver.Grant, until time.Time)
 	}
 	for n := 0; ; n++ {
 		call, cancel := context.WithTimeout(ctx, min(callTimeout(g.TTL), time.Until(until)))
-		err := c.drv.Release(call, g)
+		err := plain(c.drv.Release(call, g))
 		cancel()
 		if err == nil || errors.Is(err, ErrLost) {
 			return nil
 		}
 		pause := doubled(firstResend, n, maxCall)
 		if !retryable(err) || time.Until(until) <= pause || sleep(ctx, pause) != nil {
-			if driver.IsAmbiguous(err) {
-				err = driver.Wrap(ErrAmbiguous, err)
-			}
 			return err
 		}
 	}

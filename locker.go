@@ -65,6 +65,7 @@ type core struct {
 	queuer    driver.Queuer       // nil: poll
 	batcher   driver.BatchRenewer // nil: one by one
 	noBatch   atomic.Bool         // RenewBatch turned out not to be supported
+	noQueue   atomic.Bool         // the queue did
 	info      driver.Info
 	opts      Options
 	owned     bool // Close closes drv
@@ -79,18 +80,20 @@ type core struct {
 	renewers       workers
 	undoers        workers
 
-	mu          sync.Mutex
-	afterUnlock []func()
-	closed      bool
-	closing     chan struct{} // closed when Close is done
-	closeErr    error
-	calls       int // acquisitions under way
-	idle        chan struct{}
-	keys        map[string]*keyState
-	marks       marks
-	leases      map[*Lease]struct{} // all that may have their key at the backend
-	undos       map[driver.Attempt]*undo
-	sched       schedule
+	mu        sync.Mutex
+	cancels   []func() // for unlock
+	callbacks []func() // for unlock, behind the cancels
+	closed    bool
+	closing   chan struct{} // closed when Close is done
+	closeErr  error
+	calls     int // acquisitions and releases under way
+	idle      chan struct{}
+	keys      map[string]*keyState
+	marks     marks
+	leases    map[*Lease]struct{} // all that may have their key at the backend
+	running   map[*Lease]struct{} // those that a Do or Lead function runs under
+	undos     map[driver.Attempt]*undo
+	sched     schedule
 }
 
 // New makes a Locker over a driver. The driver stays the caller's: Close does not close
@@ -110,7 +113,7 @@ func New(d driver.Driver, o *Options) (*Locker, error) {
 		born: time.Now(), phase: rand.Float64(),
 		renewers: workers{limit: renewers}, undoers: workers{limit: undoers},
 		closing: make(chan struct{}),
-		keys:    make(map[string]*keyState), leases: make(map[*Lease]struct{}), undos: make(map[driver.Attempt]*undo),
+		keys:    make(map[string]*keyState), leases: make(map[*Lease]struct{}), running: make(map[*Lease]struct{}), undos: make(map[driver.Attempt]*undo),
 	}
 	c.queuer, _ = d.(driver.Queuer)
 	c.batcher, _ = d.(driver.BatchRenewer)
@@ -125,7 +128,7 @@ func New(d driver.Driver, o *Options) (*Locker, error) {
 
 // Acquire waits for the key and returns its lease. It waits until ctx ends, or as long as
 // WithWait says; the error then is both ErrHeld, with the last known holder, and the
-// context's error, and nothing is left behind at the backend. What the first request
+// context's error, and what the wait has at the backend is undone in the background. What the first request
 // answers other than a refusal is returned; later a backend that is unavailable is tried
 // again until the wait ends. ErrAmbiguous: the outcome of a request could not be learned,
 // and it is being undone. ctx bounds the wait only: the lease outlives it.
@@ -170,7 +173,7 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	defer cancel()
 	s, err := i.Inspect(ctx, full)
 	if err != nil {
-		return State{}, c.fail("inspect", full, err)
+		return State{}, c.fail("inspect", full, plain(err))
 	}
 	return l.saw(s), nil
 }
@@ -187,7 +190,7 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[State, error
 		}
 		for s, err := range i.List(ctx, l.prefix+prefix) {
 			if err != nil {
-				yield(State{}, c.fail("list", "", err))
+				yield(State{}, c.fail("list", "", plain(err)))
 				return
 			}
 			if s.Held && !yield(l.saw(s), nil) {
@@ -226,7 +229,7 @@ func (l *Locker) Break(ctx context.Context, key string, t Token, b Break) error 
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	return c.fail("break", full, br.Break(ctx, full, t, b))
+	return c.fail("break", full, plain(br.Break(ctx, full, t, b)))
 }
 
 // AcceptTokenReset forgets the greatest token seen of a key, after ErrTokenRegression: the
@@ -248,13 +251,16 @@ func (l *Locker) Ping(ctx context.Context) error {
 	}
 	ctx, cancel := l.c.bounded(ctx)
 	defer cancel()
-	return l.c.fail("ping", "", p.Ping(ctx))
+	return l.c.fail("ping", "", plain(p.Ping(ctx)))
 }
 
 // bounded gives a single request its time, however patient its caller is.
 func (c *core) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout(c.opts.TTL))
 }
+
+// queueing reports whether waiters queue at the backend.
+func (c *core) queueing() bool { return c.queuer != nil && !c.noQueue.Load() }
 
 // enter counts an acquisition, unless the Locker is closed.
 func (c *core) enter() error {

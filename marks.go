@@ -21,7 +21,7 @@ func (m mark) admits(t Token, a driver.Attempt) bool {
 
 // saw raises the mark.
 func (m *mark) saw(t Token, a driver.Attempt) {
-	if t > m.token {
+	if t > m.token && t <= driver.MaxToken { // what cannot be a token is not believed
 		m.token, m.attempt = t, a
 	}
 }

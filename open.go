@@ -136,16 +136,15 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 
 func open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	parsed, err := url.Parse(rawURL)
-	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // without the URL, which may hold a secret
-		}
-		return nil, err
+	if err != nil { // whose text may hold a part of a password
+		return nil, errors.New("it cannot be read as a URL: in a user name or password escape / ? # @ : and % as %xx")
 	}
 	s, err := findScheme(parsed.Scheme)
 	if err != nil {
 		return nil, err
+	}
+	if parsed.Opaque != "" {
+		return nil, fmt.Errorf("want %s://…, with two slashes", parsed.Scheme)
 	}
 	u, required, opts, err := s.read(parsed, o)
 	if err != nil {
@@ -258,25 +257,40 @@ func orList(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// RedactURL returns a URL for people: without its password and without the value of any
-// parameter that looks like a secret. What is no URL is not shown at all.
+const redacted = "xxxxx"
+
+// RedactURL returns a URL for people: without its password, without anything that could be
+// one because it stands in the wrong place, and without the value of any parameter that is
+// not known to be harmless. What is no URL is not shown at all.
 func RedactURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "(unreadable URL)"
 	}
 	if _, has := u.User.Password(); has {
-		u.User = url.UserPassword(u.User.Username(), "xxxxx")
+		u.User = url.UserPassword(u.User.Username(), redacted)
+	}
+	if u.Opaque != "" {
+		u.Opaque = redacted
+	}
+	if i := strings.LastIndexByte(u.Path, '@'); i >= 0 && strings.Contains(u.Path[:i], ":") {
+		u.Path, u.RawPath = "/"+redacted+u.Path[i:], ""
+	}
+	if u.Fragment != "" {
+		u.Fragment, u.RawFragment = redacted, ""
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		u.RawQuery = "xxxxx"
+		u.RawQuery = redacted
 		return u.String()
 	}
+	registry.Lock()
+	harmless := slices.Concat(commonParams, registry.schemes[u.Scheme].Params)
+	registry.Unlock()
 	hidden := false
 	for name := range query {
-		if isSecret(name) {
-			query.Set(name, "xxxxx")
+		if !slices.Contains(harmless, name) {
+			query.Set(name, redacted)
 			hidden = true
 		}
 	}
@@ -284,19 +298,6 @@ func RedactURL(raw string) string {
 		u.RawQuery = query.Encode()
 	}
 	return u.String()
-}
-
-func isSecret(name string) bool {
-	name = strings.ToLower(name)
-	if strings.HasSuffix(name, "_file") {
-		return false
-	}
-	for _, word := range []string{"pass", "secret", "token", "key", "credential"} {
-		if name != "token_base" && strings.Contains(name, word) {
-			return true
-		}
-	}
-	return false
 }
 
 // closest returns the name with the fewest edits to the given one.

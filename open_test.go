@@ -127,6 +127,9 @@ func TestOpenRefuses(t *testing.T) {
 		"mem://x?a=%zz":                      "escape it",
 		"mem://u:hunter2@h\x7f?x":            "open",
 		"mem://u:hunter2@x?password=hunter2": "did you mean",
+		"mem://user:hunter2/x@host":          "escape",
+		"mem:user:hunter2@host":              "two slashes",
+		"mem:/user:hunter2@host":             "want mem://name",
 	} {
 		_, err := locker.Open(t.Context(), raw, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -161,7 +164,11 @@ func TestRedactURL(t *testing.T) {
 		"redis://u:hunter2@h/0?ns=a":            "redis://u:xxxxx@h/0?ns=a",
 		"postgres://h/db?password=hunter2&ns=a": "postgres://h/db?ns=a&password=xxxxx",
 		"s3://b?token_base=7":                   "s3://b?token_base=7",
-		"etcd://h?password_file=secrets":        "etcd://h?password_file=secrets",
+		"etcd://h?pwd=hunter2":                  "etcd://h?pwd=xxxxx",
+		"mem:user:hunter2@host":                 "mem:xxxxx",
+		"mem:/user:hunter2@host":                "mem:/xxxxx@host",
+		"mem://h#hunter2":                       "mem://h#xxxxx",
+		"file:///home/me@work/locks":            "file:///home/me@work/locks",
 		"x://h?secret_key=hunter2;b":            "x://h?xxxxx",
 		"://hunter2":                            "(unreadable URL)",
 	} {

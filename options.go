@@ -29,7 +29,7 @@ type Options struct {
 	Logger *slog.Logger
 	// OnEvent is told what happens to leases; metrics and traces hang here. It is called
 	// in order for each lease, concurrently for different ones, with no lock held, on the
-	// goroutine that did it: it must not block.
+	// goroutine that did it: it must not block, and must not call Close.
 	OnEvent func(Event)
 }
 

@@ -3,6 +3,7 @@ package locker
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/fencelock/locker/driver"
@@ -64,7 +65,7 @@ func (c *core) join(ks *keyState, q *call) bool {
 
 // open reports whether a call may go to the backend now: with a queue there, also while
 // this Locker still holds the key.
-func (c *core) open(ks *keyState) bool { return ks.lease == nil || c.queuer != nil }
+func (c *core) open(ks *keyState) bool { return ks.lease == nil || c.queueing() }
 
 // waits notes that a call knows the key to be held.
 func (c *core) waits(ks *keyState, q *call) {
@@ -147,9 +148,14 @@ func (ks *keyState) holder(now driver.Instant) *HeldError {
 	return nil
 }
 
-// taken makes the lease the key's holder here. c.mu is held.
+// taken makes the lease the key's holder here. A lease that still believes to have the key
+// has been overtaken: it was broken with Now. c.mu is held.
 func (c *core) taken(ks *keyState, l *Lease, now driver.Instant) {
+	old := ks.lease
 	ks.lease = l
+	if old != nil && old.cause == nil {
+		old.lost(fmt.Errorf("%w: this process was granted token %v since", ErrLost, l.grant.Token))
+	}
 	c.known(ks, now)
 }
 

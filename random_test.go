@@ -107,6 +107,9 @@ func random(t *testing.T, seed uint64, verbose bool) {
 				}
 				workers.Wait()
 				_ = l.Close()
+				if left := l.Left(); len(left) != 0 {
+					s.Errorf("seed %d: left in a closed Locker: %v", s.seed, left)
+				}
 			})
 		}
 		wg.Wait()

@@ -10,8 +10,9 @@ import (
 
 // entry is something in the schedule: a lease with its next renewal or end, or an undo.
 type entry struct {
-	at    time.Time // in package time
-	index int       // in the heap, from 1; 0: not scheduled
+	at    time.Time     // in package time
+	index int           // in the heap, from 1; 0: not scheduled
+	ttl   time.Duration // as counted in the schedule; 0: not a live lease
 	lease *Lease
 	undo  *undo
 }
@@ -25,7 +26,8 @@ type schedule struct {
 	timerAt time.Time
 	// ttls counts the live leases of each ttl: a suspend that nobody asks about must be
 	// noticed within a tenth of the shortest (R2).
-	ttls map[time.Duration]int
+	ttls  map[time.Duration]int
+	least time.Duration // of ttls; 0: none
 	// ahead is by how much the boot clock was ahead of package time at the last look.
 	ahead time.Duration
 }
@@ -69,28 +71,52 @@ func (c *core) schedule(e *entry, at time.Time, ttl time.Duration) {
 
 func (s *schedule) put(e *entry, at time.Time, ttl time.Duration) {
 	e.at = at
+	s.count(e, ttl)
 	if e.index != 0 {
 		heap.Fix(s, e.index-1)
 		return
 	}
 	heap.Push(s, e)
+}
+
+// count keeps the numbers of live leases by ttl, of which a renewal may grant another.
+func (s *schedule) count(e *entry, ttl time.Duration) {
+	old := e.ttl
+	if old == ttl {
+		return
+	}
+	e.ttl = ttl
 	if ttl > 0 {
 		s.ttls[ttl]++
+		if s.least == 0 || ttl < s.least {
+			s.least = ttl
+		}
+	}
+	if old == 0 {
+		return
+	}
+	if s.ttls[old]--; s.ttls[old] > 0 {
+		return
+	}
+	delete(s.ttls, old)
+	if s.least == old {
+		s.least = 0
+		for t := range s.ttls {
+			if s.least == 0 || t < s.least {
+				s.least = t
+			}
+		}
 	}
 }
 
 // unschedule takes an entry out. c.mu is held.
-func (c *core) unschedule(e *entry, ttl time.Duration) {
+func (c *core) unschedule(e *entry) {
 	if e.index == 0 {
 		return
 	}
 	s := &c.sched
 	heap.Remove(s, e.index-1)
-	if ttl > 0 {
-		if s.ttls[ttl]--; s.ttls[ttl] == 0 {
-			delete(s.ttls, ttl)
-		}
-	}
+	s.count(e, 0)
 	if len(s.entries) == 0 {
 		c.disarm()
 	}
@@ -105,11 +131,9 @@ func (c *core) arm() {
 		return
 	}
 	now, at := time.Now(), s.entries[0].at
-	if !c.clock.packageOnly {
-		for ttl := range s.ttls {
-			if look := now.Add(ttl / suspendShare); look.Before(at) {
-				at = look
-			}
+	if !c.clock.packageOnly && s.least > 0 {
+		if look := now.Add(s.least / suspendShare); look.Before(at) {
+			at = look
 		}
 	}
 	if !s.timerAt.IsZero() && !at.Before(s.timerAt) {
@@ -144,7 +168,7 @@ func (c *core) tick() {
 	for s := &c.sched; len(s.entries) > 0 && !s.entries[0].at.After(now.Time()); {
 		e := s.entries[0]
 		if e.undo != nil {
-			c.unschedule(e, 0)
+			c.unschedule(e)
 			c.startUndo(e.undo)
 			continue
 		}
@@ -181,9 +205,13 @@ func (c *core) noticeSuspend(now driver.Instant) {
 		return
 	}
 	for l := range c.leases {
-		if l.checkNow(now) == nil {
-			l.entry.at = l.next(now)
+		if l.checkNow(now) != nil {
+			continue
 		}
+		if !l.due.IsZero() { // the sleep counts (R1)
+			l.due = l.due.Add(-slept)
+		}
+		l.entry.at = l.next(now)
 	}
 	heap.Init(&c.sched)
 }
@@ -208,7 +236,7 @@ type workers struct {
 	mu      sync.Mutex
 	queue   []func()
 	running int
-	all     sync.WaitGroup
+	idle    chan struct{} // closed when running comes to 0, if somebody waits
 }
 
 func (w *workers) do(f func()) {
@@ -217,7 +245,27 @@ func (w *workers) do(f func()) {
 	w.queue = append(w.queue, f)
 	if w.running < w.limit {
 		w.running++
-		w.all.Go(w.work)
+		go w.work()
+	}
+}
+
+// wait returns when there is nothing left to do, or after d.
+func (w *workers) wait(d time.Duration) {
+	w.mu.Lock()
+	if w.running == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if w.idle == nil {
+		w.idle = make(chan struct{})
+	}
+	idle := w.idle
+	w.mu.Unlock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
 	}
 }
 
@@ -227,6 +275,10 @@ func (w *workers) work() {
 		if len(w.queue) == 0 {
 			w.running--
 			w.queue = nil
+			if w.running == 0 && w.idle != nil {
+				close(w.idle)
+				w.idle = nil
+			}
 			w.mu.Unlock()
 			return
 		}

@@ -51,7 +51,7 @@ func (c *core) undo(g driver.Grant, l *Lease, from driver.Instant, why error) *u
 // c.mu is held.
 func (c *core) dropUndo(l *Lease) {
 	if u := c.undos[l.grant.Attempt]; u != nil && u.lease == l {
-		c.unschedule(&u.entry, 0)
+		c.unschedule(&u.entry)
 		delete(c.undos, l.grant.Attempt)
 	}
 }
@@ -83,7 +83,7 @@ func (c *core) sendUndo(ctx context.Context, u *undo) {
 		u.first = now
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout(g.TTL))
-	err := c.drv.Release(ctx, g)
+	err := plain(c.drv.Release(ctx, g))
 	cancel()
 	now = c.clock.now()
 	c.lock()
@@ -111,6 +111,7 @@ func (c *core) leftovers() []*undo {
 	for _, u := range c.undos {
 		if u.lease == nil && !u.busy {
 			u.busy = true
+			c.unschedule(&u.entry)
 			us = append(us, u)
 		}
 	}

@@ -35,6 +35,9 @@ func (q *acquisition) wait(a *attempt) (*Lease, error) {
 	ctx, cancel := context.WithTimeout(q.ctx, callTimeout(a.req.TTL))
 	ticket, err := q.c.queuer.Listen(ctx, a.req)
 	cancel()
+	if err == nil && ticket == nil {
+		err = errors.New("the driver gave no ticket")
+	}
 	if err != nil {
 		if driver.IsAmbiguous(err) { // nothing was asked of the queue yet
 			err = driver.Wrap(ErrUnavailable, opaque{err})
@@ -71,11 +74,6 @@ func (w *waiter) accept(g driver.Grant, sent driver.Instant) (*Lease, error) {
 	w.close()
 	return w.q.accept(w.a, g, sent)
 }
-
-// opaque keeps an error's text and hides what it is.
-type opaque struct{ err error }
-
-func (o opaque) Error() string { return o.err.Error() }
 
 // run listens and polls until the attempt is granted or over.
 func (w *waiter) run() (*Lease, error) {
@@ -214,6 +212,7 @@ func (w *waiter) confirm(g driver.Grant) (*Lease, error) {
 		ctx, cancel := context.WithTimeout(q.ctx, min(callTimeout(g.TTL), left))
 		renewed, err := c.drv.Renew(ctx, g)
 		cancel()
+		err = plain(err)
 		switch {
 		case err == nil && s.untilEnd(c.clock.now()) > 0:
 			if renewed.Token != g.Token || renewed.Attempt != g.Attempt {

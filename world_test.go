@@ -26,6 +26,12 @@ type world struct {
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
+	inBubble(t, f)
+}
+
+// inBubble is inWorld for a second world of one test.
+func inBubble(t *testing.T, f func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f(&world{T: t, server: memlock.NewServer(), ctx: t.Context()})
 	})
@@ -309,3 +315,26 @@ func first(n int, h handler) handler {
 		return send(ctx)
 	}
 }
+
+// echo is a backend that says yes at once: what is measured over it is the core.
+type echo struct{}
+
+func (echo) Info() driver.Info {
+	return driver.Info{Name: "echo", MaxBatch: 1000, PackageTime: true}
+}
+func (echo) TryAcquire(_ context.Context, r driver.Request) (driver.Grant, error) {
+	return driver.Grant{Request: r, Token: 1, Left: r.TTL}, nil
+}
+func (echo) Renew(_ context.Context, g driver.Grant) (driver.Grant, error) {
+	g.Sent, g.Left = driver.Instant{}, g.TTL
+	return g, nil
+}
+func (echo) RenewBatch(ctx context.Context, gs []driver.Grant, each func(int, driver.Grant, error)) error {
+	for i, g := range gs {
+		g, err := echo{}.Renew(ctx, g)
+		each(i, g, err)
+	}
+	return nil
+}
+func (echo) Release(context.Context, driver.Grant) error { return nil }
+func (echo) Close() error                                { return nil }
