@@ -146,6 +146,9 @@ func open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	if parsed.Opaque != "" {
 		return nil, fmt.Errorf("want %s://…, with two slashes", parsed.Scheme)
 	}
+	if parsed.Fragment != "" {
+		return nil, errors.New("what stands behind # would be ignored: write %23 for a # in a name")
+	}
 	u, required, opts, err := s.read(parsed, o)
 	if err != nil {
 		return nil, err
@@ -186,9 +189,9 @@ func findScheme(name string) (Scheme, error) {
 	}
 	known := Schemes()
 	if len(known) == 0 {
-		return s, fmt.Errorf("unknown scheme %q: no backend is registered; forgotten import?", name)
+		return s, fmt.Errorf("unknown scheme %q: no backend is registered; forgotten import of the backend's package?", name)
 	}
-	return s, fmt.Errorf("unknown scheme %q: registered are %s; forgotten import?", name, strings.Join(known, ", "))
+	return s, fmt.Errorf("unknown scheme %q: registered are %s; forgotten import of the backend's package?", name, strings.Join(known, ", "))
 }
 
 // read splits a URL's parameters into the common ones, the scheme's and the client's.

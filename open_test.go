@@ -129,6 +129,7 @@ func TestOpenRefuses(t *testing.T) {
 		"mem://u:hunter2@x?password=hunter2": "did you mean",
 		"mem://user:hunter2/x@host":          "escape",
 		"mem:user:hunter2@host":              "two slashes",
+		"mem://x#a":                          "write %23",
 		"mem:/user:hunter2@host":             "want mem://name",
 	} {
 		_, err := locker.Open(t.Context(), raw, nil)

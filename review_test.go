@@ -34,7 +34,7 @@ func TestSlowListenerKeepsNoContextAlive(t *testing.T) {
 		var contexts []context.Context
 		for i := range 5 {
 			ctx, cancel := w.acquire(l, fmt.Sprint(i)).Context(w.ctx)
-			defer cancel()
+			t.Cleanup(cancel)
 			contexts = append(contexts, ctx)
 		}
 		tp.when(opRenew, unavailable)

@@ -45,7 +45,7 @@ func TestURL(t *testing.T) {
 func TestURLRefuses(t *testing.T) {
 	for raw, want := range map[string]string{
 		"file://relative/path":                     "stands where a host would",
-		"file:relative":                            "want file:///absolute/path",
+		"file:relative":                            "two slashes",
 		"file://":                                  "want file:///absolute/path",
 		"file:///tmp?sync=maybe":                   "want on or off",
 		"file:///tmp?snyc=off":                     `did you mean "sync"`,

@@ -161,7 +161,7 @@ func TestWrongUse(t *testing.T) {
 		{"run -u mem://x key -- true", "excludes nobody"},
 		{"run -u /var/lib/locks key -- true", "file:///var/lib/locks"},
 		{"run -u gopher://x key -- true", "no backend for gopher://, only for file://"},
-		{"run -u file:///tmp?tll=3s key -- true", `locker: open file:///tmp?tll=3s: unknown parameter "tll": did you mean "ttl"`},
+		{"run -u file:///tmp?tll=3s key -- true", `locker: open file:///tmp?tll=xxxxx: unknown parameter "tll": did you mean "ttl"`},
 		{"run --colour key -- true", "unknown flag"},
 		{"frobnicate", "unknown command"},
 		{"status", "want one key"},
