@@ -93,3 +93,28 @@ func deref(r result) any {
 		code string
 	}{r, code}
 }
+
+// What others have written through a descriptor stays, and so does what follows.
+func TestResultOnADescriptor(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"/dev/fd/3", "/proc/self/fd/3", "/dev/stdout", "/dev/fd/1", "/dev/stderr", "/dev/fd/../fd/2"} {
+		h := newHost(t)
+		h.command("sh", "-c", fmt.Sprintf(
+			`exec 3>>log 1>&3 2>&3; echo before; %q run --local --result %s key -- echo command; echo after`, binary, name)).want(0)
+		lines := strings.Split(h.read("log"), "\n")
+		if len(lines) != 5 || lines[0] != "before" || lines[1] != "command" || lines[3] != "after" {
+			t.Fatalf("%s: got %q", name, lines)
+		}
+		if r := parse[result](t, lines[2]); r.Outcome != "ran" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	h := newHost(t)
+	for _, name := range []string{"/dev/fd/3", "/dev/fd/9", "/dev/stdin"} { // closed, or only to be read
+		p := h.locked("touch ran", "--result", name).want(125)
+		contains(t, name, p.stderr.String(), "open "+name+": bad file descriptor")
+	}
+	if h.exists("ran") {
+		t.Error("the command has run")
+	}
+}

@@ -52,16 +52,19 @@ func milliseconds(d time.Duration) *float64 {
 	return &ms
 }
 
-// report is the result file. It is opened, and so emptied, before anything else happens:
-// a file that cannot be written is found out in time, and an empty one means that locker
-// has not ended by itself.
+// report is the result file. It is opened, and emptied, before anything else happens: a
+// file that cannot be written is found out in time, and an empty one means that locker has
+// not ended by itself. An inherited descriptor is written where it stands.
 type report struct{ f *os.File }
 
 func openReport(name string) (*report, error) {
 	if name == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	f, err := inherited(name)
+	if f == nil && err == nil {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	}
 	if err != nil {
 		return nil, err
 	}
