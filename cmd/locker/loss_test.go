@@ -266,3 +266,27 @@ func TestNotGoneIsNotReleased(t *testing.T) {
 	}
 	h.locked("true", "-w", "5s").want(0)
 }
+
+// What nothing here can prevent, and what the help and the manual therefore say: a locker
+// that is stopped alone stops nobody.
+func TestStoppedLockerIsAdmitted(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.holding("--ttl", "1s")
+	first := h.pid("holder")
+	p.signal(syscall.SIGSTOP)
+	h.locked("test $LOCKER_TOKEN = 2").want(0) // the token tells them apart
+	if !alive(first) {
+		t.Error("the first command is gone: say in the help that it is stopped")
+	}
+	p.signal(syscall.SIGCONT)
+	p.ended(122)
+	if alive(first) {
+		t.Error("the first command survives a locker that has woken")
+	}
+	help := h.locker("run", "--help").want(0).stdout.String()
+	contains(t, "help", help, "kill -STOP")
+	if strings.Contains(help, "two never run") {
+		t.Error("the help promises too much")
+	}
+}

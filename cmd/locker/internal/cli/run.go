@@ -14,8 +14,10 @@ CMD has started are gone. CMD gets the terminal, standard input, and signals; it
 code is locker's.
 
 While CMD runs the lease is renewed. If that fails for too long (the server is gone,
-somebody broke the lock), CMD gets SIGTERM, and SIGKILL while the key is still its own:
-two never run at the same time.
+somebody broke the lock), CMD gets SIGTERM, and SIGKILL while the key is still its own.
+That takes a locker that runs: if it alone is stopped (kill -STOP) or the host is frozen,
+the lease ends, somebody else gets the key, and CMD runs on beside it until locker wakes.
+Only the token protects from that: a resource must refuse lower ones than it has seen.
 
 Exit codes:
   CMD's own; 128+N if signal N ended it, or ended the wait
@@ -26,8 +28,7 @@ Exit codes:
 CMD may use these codes too: scripts that must tell read --result.
 
 CMD finds LOCKER_KEY, LOCKER_TOKEN, LOCKER_OWNER and LOCKER_TTL (seconds) in its
-environment. Pass the token along with what CMD writes: a resource that refuses lower
-tokens than it has seen is safe even from a holder that was frozen.`
+environment. Pass the token along with what CMD writes.`
 
 const runExamples = `  locker run nightly -- ./job.sh
   locker run -n nightly -- ./job.sh                    somebody has it: give up, exit code 123
