@@ -85,9 +85,9 @@ func (s *store) endBroken(dir int, path string, content []byte, kind epoch.Kind,
 	}
 	err = s.replace(dir, lastName(path)+endSuffix, content, durable)
 	switch {
-	case own && was.Ending.Kind == epoch.Broken:
+	case own && kind != epoch.BrokenNow && was.Ending.Kind == epoch.Broken:
 		return epoch.ErrChanged // somebody has broken it before: the holder is told that
-	case own:
+	case own && kind != epoch.BrokenNow:
 		return nil // its descriptor is closed next
 	case err != nil:
 		return unclear("replace", path+endSuffix, err)

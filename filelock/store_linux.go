@@ -2,6 +2,7 @@ package filelock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"sync"
@@ -85,6 +86,12 @@ func (s *store) Create(ctx context.Context, key string, n uint64, r epoch.Record
 
 func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record) (*lease, error) {
 	dir, path := s.keyDir(key), s.recordPath(key, n)
+	tombstone := r.Ending.Kind.Ends() // ended from birth: there is nothing to hold
+	if !tombstone {
+		if follows, err := s.follows(key, n); err != nil || !follows {
+			return nil, usedUp(err)
+		}
+	}
 	now, err := s.now()
 	if err != nil {
 		return nil, refused("clock", path, err)
@@ -106,7 +113,6 @@ func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record
 		f.discard()
 		return nil, refused("link", path, err)
 	}
-	tombstone := r.Ending.Kind.Ends() // ended from birth: there is nothing to hold
 	if !tombstone && !s.held.put(l) {
 		f.discard()
 		return nil, unclear("link", path, errInFlight)
@@ -141,6 +147,11 @@ func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record
 			return nil, epoch.ErrExist
 		}
 		return nil, s.giveBack(l, r, "stat", err)
+	}
+	if !tombstone {
+		if follows, err := s.follows(key, n); err != nil || !follows {
+			return nil, s.takeBack(l, r, err)
+		}
 	}
 	if err := s.settle(key, n, fresh); err != nil {
 		return nil, s.giveBack(l, r, "sync", err)
@@ -219,6 +230,57 @@ func (s *store) giveBack(l *lease, r epoch.Record, op string, cause error) error
 	}
 	s.Drop(l)
 	return refused(op, l.path, cause)
+}
+
+// follows reports whether the number before n has ended, as it has behind every grant. It
+// has not where somebody removed the key's directory: then the numbers began again, and n
+// comes from a memory of the old ones, while a holder of a new one may be alive.
+func (s *store) follows(key string, n uint64) (bool, error) {
+	if n == 1 {
+		return true, nil
+	}
+	before := s.recordPath(key, n-1)
+	_, err := s.sys.lstat(before + endSuffix)
+	switch {
+	case err == nil:
+		return true, nil
+	case !errors.Is(err, syscall.ENOENT):
+		return false, refused("stat", before+endSuffix, err)
+	}
+	fd, err := s.sys.open(before, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ELOOP):
+		return false, nil
+	case err != nil:
+		return false, refused("open", before, err)
+	}
+	defer func() { _ = s.sys.close(fd) }()
+	content, err := slurp(s.sys, fd)
+	if err != nil {
+		return false, refused("read", before, err)
+	}
+	var r body
+	return json.Unmarshal(content, &r) == nil && r.Ending.Kind.Ends(), nil // a tombstone
+}
+
+// usedUp says that a number cannot be had: look again.
+func usedUp(err error) error {
+	if err != nil {
+		return err
+	}
+	return epoch.ErrExist
+}
+
+// takeBack removes a record of mine that should not have been made. Nobody can have built
+// on it: it has not ended.
+func (s *store) takeBack(l *lease, r epoch.Record, cause error) error {
+	if st, err := s.sys.lstat(l.path); err == nil && st.id == l.file {
+		if err := s.sys.unlink(l.path); err != nil {
+			return s.giveBack(l, r, "unlink", err)
+		}
+	}
+	s.Drop(l)
+	return usedUp(cause)
 }
 
 // Beat sets the record's modification time, and looks afterwards whether the record is

@@ -124,6 +124,9 @@ func (s *store) age(v *epoch.View, r *body, path string, st stat, before time.Du
 	v.Dead = gone
 	v.Known = true
 	v.Since = max(before-time.Duration(r.GrantedMS)*time.Millisecond, 1)
+	if gone {
+		return nil // and so is whatever somebody did to its modification time
+	}
 	if st.mtime <= before {
 		v.Idle = before - st.mtime
 		return nil
