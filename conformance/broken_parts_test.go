@@ -39,6 +39,14 @@ func ttlTimes(more, of int64) defect {
 	}
 }
 
+// unanswered makes a definite refusal one that says nothing.
+func unanswered(err error) error {
+	if errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrHeld) {
+		return driver.ErrUnavailable
+	}
+	return err
+}
+
 // retokenedRenewal draws a token with each renewal.
 func retokenedRenewal() defect {
 	d := retokened(func(_ *world, _ driver.Request, inner driver.Token) driver.Token { return inner * 100 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -159,6 +160,16 @@ func (c *C) InTime(ok bool, format string, args ...any) {
 	if !ok {
 		c.Latef(format, args...)
 	}
+}
+
+// Says makes sure that a call failed with want. Success and any other definite answer
+// are wrong whatever the machine did. An answer that says nothing is wrong only if neither
+// machine nor server were slow: no case calls this under a fault.
+func (c *C) Says(err, want error, format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	c.Must(err != nil, "%s: got nil, want %v", what, want)
+	c.Must(errors.Is(err, want) || soft(err), "%s: got %v, want %v", what, err, want)
+	c.InTime(errors.Is(err, want), "%s: got %v, want %v", what, err, want)
 }
 
 // N is the case's size: how many.

@@ -431,6 +431,28 @@ var mutants = []mutant{
 		own.Fresh = func(context.Context, driver.Token) (driver.Driver, error) { return memlock.NewServer().Driver(), nil }
 		return own
 	}},
+	{"renewal-unanswered", "expiry/renew-too-late", "a renewal of a lost grant says that the server cannot be reached", defect{
+		renew: func(c *client, ctx context.Context, g driver.Grant) (driver.Grant, error) {
+			renewed, err := c.Driver.Renew(ctx, g)
+			return renewed, unanswered(err)
+		},
+	}.harness},
+	{"release-unanswered", "expiry/release-too-late", "a release of a lost grant says that the server cannot be reached", defect{
+		release: func(c *client, ctx context.Context, g driver.Grant) error {
+			return unanswered(c.Driver.Release(ctx, g))
+		},
+	}.harness},
+	{"break-unanswered", "break/wrong-token", "a break that is refused says that the server cannot be reached", defect{
+		brk: func(c *client, ctx context.Context, key string, t driver.Token, b driver.Break) error {
+			return unanswered(c.Driver.Break(ctx, key, t, b))
+		},
+	}.harness},
+	{"refusal-unanswered", "contention/barrier", "a try that is refused says that the server cannot be reached", defect{
+		try: func(c *client, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := c.Driver.TryAcquire(ctx, r)
+			return g, unanswered(err)
+		},
+	}.harness},
 	{"fence-open", "fence/late-write", "the fence compares nothing", fences(func() conformance.Fence { return &openFence{} })},
 	{"fence-not-raised", "fence/raised", "Raise does not raise", fences(func() conformance.Fence { return &lazyFence{} })},
 	{"fence-raised-by-readers", "fence/not-raised", "reading raises the fence", fences(func() conformance.Fence { return &eagerFence{} })},

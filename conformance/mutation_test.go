@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/locker/conformance"
+	"github.com/fencelock/locker/driver"
 )
 
 // The environment of a child that runs cases against a mutant. A mutant runs in a process
@@ -162,6 +163,30 @@ func TestMutants(t *testing.T) {
 				t.Fatalf("%s (%s): %s says %s (%s), want it failed by its rule\n%s", m.name, m.why, m.killer, r.Verdict, r.Cause, r.Detail)
 			}
 			t.Log(r.Detail)
+		})
+	}
+}
+
+// Where a definite answer is due, one that says nothing breaks the rule: no fault was
+// injected, and the machine is not slow.
+func TestUnansweredIsNoAnswer(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ids := range map[string][]string{
+		"renewal-unanswered": {"expiry/renew-too-late", "request/released-is-over", "request/only-owner-renews"},
+		"release-unanswered": {"expiry/release-too-late", "request/released-is-over", "request/only-owner-releases", "request/release-by-request"},
+		"break-unanswered":   {"break/wrong-token"},
+		"refusal-unanswered": {"contention/barrier"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for id, r := range runMutant(t, exe, name, ids) {
+				if r.Verdict != conformance.Failed || r.Cause != conformance.ByRule || !strings.Contains(r.Detail, driver.ErrUnavailable.Error()) {
+					t.Errorf("%s says %s (%s), want it failed by its rule\n%s", id, r.Verdict, r.Cause, r.Detail)
+				}
+			}
 		})
 	}
 }
