@@ -252,7 +252,7 @@ func TestNotGoneIsNotReleased(t *testing.T) {
 	if err := os.Chmod(becomeRoot, 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	p := h.locked("echo $$ > pid; exec ./become-root --reuid 0 sleep 60", "--max-hold", "500ms", "--kill-after", "100ms", "--result", "result").start()
+	p := h.locked("echo $$ > pid; exec ./become-root --reuid 0 sleep 60", "--ttl", "3s", "--max-hold", "500ms", "--kill-after", "100ms", "--result", "result").start()
 	pid := h.pid("pid")
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	p.ended(121)
@@ -260,11 +260,30 @@ func TestNotGoneIsNotReleased(t *testing.T) {
 	if r := h.result("result"); r.Outcome != "max-hold" || r.Released || !alive(pid) {
 		t.Errorf("alive %v, %+v", alive(pid), r)
 	}
-	h.locked("true", "-n").want(123) // it has the lease's descriptor
+	h.locked("true", "-n").want(123)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	h.locked("true", "-w", "5s").want(0)
+	h.locked("true", "-w", "10s").want(0)
+
+	// A command that has closed the lease's descriptor, as sudo does, keeps the key for what
+	// is left of the ttl and no longer.
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	begun := time.Now()
+	p = h.locked("echo $$ > pid2; exec "+bash+" -c 'for f in /proc/self/fd/*; do f=${f##*/}; [ $f -gt 2 ] && eval \"exec $f>&-\"; done; exec ./become-root --reuid 0 sleep 60'",
+		"--ttl", "3s", "--max-hold", "500ms", "--kill-after", "100ms").start()
+	pid = h.pid("pid2")
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	p.ended(121)
+	ended := time.Now()
+	h.locked("true", "-n").want(123)
+	h.locked("true", "-w", "20s").want(0)
+	if free := time.Since(ended); !alive(pid) || free < 500*time.Millisecond {
+		t.Errorf("alive %v; free %v after locker had left (%v in all), want what is left of the ttl", alive(pid), free, time.Since(begun))
+	}
 }
 
 // What nothing here can prevent, and what the help and the manual therefore say: a locker

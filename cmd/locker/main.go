@@ -9,6 +9,12 @@ import (
 	"os"
 
 	"github.com/fencelock/locker/cmd/locker/internal/cli"
+	"github.com/fencelock/locker/cmd/locker/internal/run"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:])) }
+func main() {
+	if run.Keep() {
+		return
+	}
+	os.Exit(cli.Main(os.Args[1:]))
+}

@@ -48,7 +48,7 @@ const pollOthers = 50 * time.Millisecond
 func (j *Job) reap() {
 	for {
 		flags := syscall.WUNTRACED | syscall.WALL
-		if j.ended && len(j.others) > 0 {
+		if j.ended && j.shared {
 			flags |= syscall.WNOHANG // the wait would never end
 		}
 		var ws syscall.WaitStatus

@@ -19,6 +19,7 @@ type Job struct {
 	events chan Event
 	gone   chan struct{}
 	others map[int]bool // children of this process that are no part of the job
+	shared bool         // there were such, and they may leave more behind
 
 	mu    sync.Mutex
 	ended bool // the command was reaped: its number may be somebody else's soon
@@ -45,6 +46,7 @@ func (j *Job) own(c Command, started chan<- error) {
 	runtime.LockOSThread() // and never unlock
 	adoptOrphans()
 	j.others = others()
+	j.shared = len(j.others) > 0
 	pid, err := fork(c)
 	if err != nil {
 		started <- err

@@ -2,8 +2,10 @@ package job
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // proc is what /proc says of one process.
@@ -14,7 +16,8 @@ type proc struct {
 }
 
 // descendants returns every process below one, from /proc, without some of its children
-// and what is below them. Without a /proc there are none to be seen: the group can then
+// and those in its own group, and what is below them. A job is always in another group;
+// what is in this process's own was left to it by helpers of the script that became it. Without a /proc there are none to be seen: the group can then
 // still be signalled, and its end is known by waiting.
 func descendants(of int, without map[int]bool) []proc {
 	entries, err := os.ReadDir("/proc")
@@ -36,7 +39,8 @@ func descendants(of int, without map[int]bool) []proc {
 		}
 	}
 	var found []proc
-	next := children[of]
+	own, _ := syscall.Getpgid(of) // 0, no group, where it cannot be read
+	next := slices.DeleteFunc(children[of], func(p proc) bool { return p.group == own })
 	for len(next) > 0 {
 		p := next[0]
 		next = next[1:]
@@ -49,14 +53,14 @@ func descendants(of int, without map[int]bool) []proc {
 }
 
 // parseStat reads the line of proc_pid_stat(5): pid (name) state parent group … The name
-// may hold spaces and parentheses. A zombie is gone.
+// may hold spaces and parentheses. A zombie is gone, unless only its first thread is.
 func parseStat(pid int, line string) (proc, bool) {
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {
 		return proc{}, false
 	}
 	fields := strings.Fields(line[end+1:])
-	if len(fields) < 3 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 3 || (fields[0] == "Z" || fields[0] == "X") && !otherThreads(fields) {
 		return proc{}, false
 	}
 	parent, err1 := strconv.Atoi(fields[1])
@@ -65,4 +69,14 @@ func parseStat(pid int, line string) (proc, bool) {
 		return proc{}, false
 	}
 	return proc{pid: pid, parent: parent, group: group, name: line[open+1 : end], stopped: fields[0] == "T"}, true
+}
+
+// otherThreads reports whether a process whose first thread has exited has others.
+func otherThreads(fields []string) bool {
+	const numThreads = 17 // field 20, counted from the state
+	if len(fields) <= numThreads {
+		return false
+	}
+	n, err := strconv.Atoi(fields[numThreads])
+	return err == nil && n > 1
 }

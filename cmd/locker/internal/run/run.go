@@ -27,13 +27,29 @@ type runner struct {
 
 // Run runs the command under the lock and returns the exit code.
 func Run(c Config) int {
+	return c.report(func(r *runner) int {
+		if err := r.check(); err != nil {
+			return r.fail(CodeFailed, err)
+		}
+		return r.run()
+	})
+}
+
+// Refuse tells, as Run does, why there is nothing to run, and returns the exit code. Of c
+// it needs Key, Result and JSON.
+func Refuse(c Config, why error) int {
+	return c.report(func(r *runner) int { return r.fail(CodeFailed, why) })
+}
+
+// report does something and tells how it came out.
+func (c Config) report(do func(*runner) int) int {
 	r := &runner{
 		Config:  c,
 		voice:   newVoice(c.Key, c.JSON, c.Verbose),
 		result:  Result{Outcome: Failed, Key: c.Key},
 		signals: make(chan os.Signal, 64),
 	}
-	code := r.report()
+	code := r.toFile(do)
 	if c.JSON {
 		r.voice.encode(&r.result)
 	}
@@ -45,16 +61,13 @@ func Run(c Config) int {
 	return code
 }
 
-// report runs, and writes the result file.
-func (r *runner) report() int {
-	if err := r.check(); err != nil {
-		return r.fail(CodeFailed, err)
-	}
+// toFile does it between opening the result file and writing it.
+func (r *runner) toFile(do func(*runner) int) int {
 	file, err := openReport(r.Result)
 	if err != nil {
 		return r.fail(CodeFailed, err)
 	}
-	r.result.ExitCode = r.run()
+	r.result.ExitCode = do(r)
 	if err := file.write(&r.result); err != nil {
 		r.voice.say("the result cannot be written: %v", err)
 	}
@@ -62,7 +75,7 @@ func (r *runner) report() int {
 }
 
 func (r *runner) fail(code int, err error) int {
-	r.result.Error, r.result.ExitCode = err.Error(), code
+	r.result.Error, r.result.ExitCode = target.Plain(err).Error(), code
 	r.voice.say("%v", err)
 	return code
 }
@@ -99,7 +112,7 @@ func (r *runner) run() int {
 
 // start starts the command under the lease.
 func (r *runner) start(path string, lease *locker.Lease) (*job.Job, *holder, error) {
-	killAfter, err := r.killAfter(lease.TTL())
+	killAfter, err := r.killAfter(lease.TTL()) // once more: the backend may grant less
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,6 +181,9 @@ func (r *runner) finish(lease *locker.Lease, end ending) int {
 	code := r.judge(lease, end)
 	if !end.gone {
 		r.voice.say("it cannot be confirmed that the command is gone: not released, the key lapses with its ttl")
+		if err := leaveKeeper(lease); err != nil {
+			r.voice.say("nothing keeps the key until then: %v", err)
+		}
 		r.result.HeldMS = milliseconds(time.Since(r.granted))
 		return code // and no Close: it would release
 	}
@@ -196,7 +212,7 @@ func (r *runner) judge(lease *locker.Lease, end ending) int {
 	case end.cause == Lost || lost != nil:
 		r.result.Outcome = Lost
 		if lost != nil {
-			r.result.Error = lost.Error()
+			r.result.Error = target.Plain(lost).Error()
 		}
 		if r.OnLoss == Ignore {
 			return own
