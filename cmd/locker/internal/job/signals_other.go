@@ -21,3 +21,6 @@ func IsStop(os.Signal) bool { return false }
 
 // Repeat does nothing here.
 func Repeat(syscall.Signal) {}
+
+// Name is a signal's name.
+func Name(s syscall.Signal) string { return s.String() }

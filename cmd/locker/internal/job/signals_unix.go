@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // forwarded are the signals that go to the command's group. The first ones end a process
@@ -39,3 +41,6 @@ func Repeat(s syscall.Signal) {
 	signal.Reset(s)
 	_ = syscall.Kill(0, s)
 }
+
+// Name is a signal's name, such as SIGTSTP; its text says no more than "stopped".
+func Name(s syscall.Signal) string { return unix.SignalName(s) }

@@ -163,13 +163,13 @@ func (h *holder) event(e job.Event) {
 		return
 	}
 	if !e.Terminal {
-		h.voice.say("the command was stopped (%v) and is continued: a stopped holder would lose its lease", e.Stopped)
+		h.voice.say("the command was stopped (%s) and is continued: a stopped holder would lose its lease", job.Name(e.Stopped))
 		h.job.Continue()
 		return
 	}
 	// Some other job has the terminal. Continued, the command asks again at once.
 	if h.stops == 0 {
-		h.voice.say("the command wants the terminal, which it cannot have in the background (%v)", e.Stopped)
+		h.voice.say("the command wants the terminal, which it cannot have in the background (%s)", job.Name(e.Stopped))
 	}
 	h.resume = time.After(min(killEvery<<min(h.stops, 10), slowestResume))
 	h.stops++
