@@ -50,6 +50,7 @@ func TestURL(t *testing.T) {
 	p := h.locker("run", "-n", "key", "--", "true").want(123)
 	contains(t, "stderr", p.stderr.String(), "held by")
 	h.locker("run", "-n", "key2", "--", "true").want(0).silent()
+	h.locker("run", "-u", "FILE://"+h.file("locks"), "-n", "key", "--", "true").want(123)
 	h.locker("run", "--local", "-n", "key", "--", "true").want(0).silent()
 	h.locker("run", "-u", "file://"+h.file("others"), "-n", "key", "--", "true").want(0).silent()
 	holder.signal(syscall.SIGTERM)
@@ -57,16 +58,24 @@ func TestURL(t *testing.T) {
 	// The ttl in the URL counts.
 	h.locker("run", "-u", "file://"+h.file("locks")+"?ttl=9s", "key", "--", "sh", "-c", "test $LOCKER_TTL = 9").want(0)
 	h.locker("run", "-u", "file://"+h.file("locks")+"?ttl=9s", "--kill-after", "4s", "key", "--", "true").want(125)
+	h.env = append(h.env, "LOCKER_URL=")
+	contains(t, "empty", h.locker("run", "-n", "key", "--", "true").want(0).stderr.String(), warning)
 }
 
 // No directory is as good as the right one.
 func TestNoHome(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	for _, env := range [][]string{nil, {"HOME="}, {"HOME=relative"}, {"XDG_STATE_HOME=relative"}} {
-		h.env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	for env, says := range map[string]string{
+		"NONE=": "HOME is not set", "HOME=": "HOME is not set", "XDG_STATE_HOME=relative": "HOME is not set",
+		"HOME=relative": `HOME is "relative", which is not an absolute path`,
+	} {
+		h.env = []string{"PATH=" + os.Getenv("PATH"), env}
 		p := h.locker("run", "key", "--", "touch", "ran").want(125)
-		contains(t, "stderr", p.stderr.String(), "HOME is not set")
+		contains(t, env, p.stderr.String(), says)
+		contains(t, env, p.stderr.String(), "LOCKER_URL")
+		p = h.locker("run", "--local", "key", "--", "touch", "ran").want(125)
+		contains(t, env, p.stderr.String(), "instead of --local pass --url")
 	}
 	if h.exists("ran") {
 		t.Error("the command has run")
@@ -144,6 +153,8 @@ func TestHelp(t *testing.T) {
 		contains(t, "help", p.stdout.String(), "\n  "+c+" ")
 		contains(t, c, h.locker(c, "--help").want(0).stdout.String(), "Examples:")
 	}
+	contains(t, "help", h.locker("help", "run").want(0).stdout.String(), "--max-hold")
+	contains(t, "completion", h.locker("completion", "bash").want(0).stdout.String(), "locker")
 	for _, c := range []string{"verify", "doctor", "compare", "bench", "lab", "trace", "fence"} {
 		if strings.Contains(p.stdout.String(), "\n  "+c+" ") {
 			t.Errorf("%s is offered but not there", c)

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,4 +131,45 @@ func TestWatch(t *testing.T) {
 	human.signal(syscall.SIGTERM)
 	human.ended(143)
 	contains(t, "human", human.stdout.String(), "key: held by")
+}
+
+// Who only looks makes nothing: a typo must not become a directory.
+func TestLookingMakesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	typo, empty := "file://"+h.file("typo"), "file://"+h.file("empty")
+	if err := os.Mkdir(h.file("empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"status", "key"}, {"ls"}, {"watch", "key"}, {"break", "key", "--token", "1"}} {
+		p := h.locker(append(args, "-u", typo, "--json")...).want(125)
+		contains(t, args[0], parse[struct{ Message string }](t, p.stderr.String()).Message, "there is no directory "+h.file("typo"))
+	}
+	for _, place := range []string{"--local", "--url=" + empty} {
+		p := h.locker("status", place, "key").want(0)
+		if got, want := p.stdout.String(), "key: free\n"; got != want {
+			t.Errorf("%s: got %q, want %q", place, got, want)
+		}
+		contains(t, place, p.stderr.String(), "nobody has locked anything in ")
+		h.locker("ls", place).want(0).silent()
+		h.locker("break", place, "key", "--token", "1").want(1)
+	}
+	h.locker("status", "--local", "").want(125)
+	h.env = append(h.env, "HOME="+h.file("nonexistent"))
+	h.locker("ls", "--local").want(0).silent()
+	if got, want := h.command("find", ".").want(0).stdout.String(), ".\n./empty\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// With --json errors are JSON too.
+func TestErrorsAreJSON(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for _, args := range []string{"status --json -u gopher://x key", "status --json", "ls --json --colour", "break --json key --token x", "watch --json --interval 0 key"} {
+		p := h.locker(append(strings.Fields(args), "--")...).want(125)
+		if m := parse[struct{ Level, Message string }](t, p.stderr.String()); m.Level != "warning" || m.Message == "" {
+			t.Errorf("%s: %q", args, p.stderr)
+		}
+	}
 }

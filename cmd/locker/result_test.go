@@ -118,3 +118,56 @@ func TestResultOnADescriptor(t *testing.T) {
 		t.Error("the command has run")
 	}
 }
+
+// A result is this run's, also when there was nothing to run.
+func TestResultOfARefusedRun(t *testing.T) {
+	t.Parallel()
+	for _, flags := range []string{
+		"--result result -u gopher://x key", "-u mem://x --result=result key", "--local -n -w 5 --result result key",
+		"--local --on-loss foo --result result key", "--local --min-hold 2s --max-hold 1s --result result key",
+		"--local --ttl later --result result key", "--local --result result --colour key", "--local -E 999 --result=result key",
+		"--local --result result", "--result result -u file:///tmp?tll=3s key", "--url= --result result key",
+		"--local --kill-after 10s --result result key",
+	} {
+		h := newHost(t)
+		h.locked("true", "--result", "result").want(0)
+		p := h.locker(append(append([]string{"run", "--json"}, strings.Fields(flags)...), "--", "true")...).want(125)
+		got := h.result("result")
+		if got.Outcome != "error" || got.ExitCode != 125 || got.Error == "" {
+			t.Errorf("%s: %+v", flags, got)
+		}
+		for line := range strings.Lines(p.stderr.String()) {
+			parse[map[string]any](t, line)
+		}
+		if !strings.HasSuffix(p.stderr.String(), h.read("result")) {
+			t.Errorf("%s: --result %s, --json %s", flags, h.read("result"), p.stderr)
+		}
+	}
+	h := newHost(t)
+	h.locker("run", "--local", "--result", "result", "", "--", "true").want(125)
+	contains(t, "empty key", h.result("result").Error, "the key is empty")
+	// Without a -- it may be the command's own file.
+	h.locker("run", "--local", "key", "mytool", "--result", "its").want(125)
+	if h.exists("its") {
+		t.Error("another program's file was written")
+	}
+}
+
+// What cannot be written is told, and changes nothing else.
+func TestResultOnAFullDevice(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked("exit 3", "--result", "/dev/full").want(3)
+	contains(t, "stderr", p.stderr.String(), "the result cannot be written")
+}
+
+// --kill-after that does not fit the ttl must not cost a wait and a grant.
+func TestKillAfterIsCheckedBeforeTheWait(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.holding()
+	for _, args := range [][]string{{"--local", "--kill-after", "10s"}, {"--kill-after", "4s", "-u", "file://" + h.file(".local/state/locker") + "?ttl=9s"}} {
+		p := h.locker(append(append([]string{"run"}, args...), "key", "--", "true")...).want(125)
+		contains(t, "stderr", p.stderr.String(), "less than a third")
+	}
+}

@@ -36,7 +36,7 @@ func TestConflictHasItsOwnExitCode(t *testing.T) {
 	h := newHost(t)
 	h.holding()
 	p := h.locked("true", "-n").want(123)
-	contains(t, "stderr", p.stderr.String(), "held by")
+	contains(t, "stderr", p.stderr.String(), `locker: "key" is held by `)
 	p = h.locked("true", "-w", "100ms").want(124)
 	contains(t, "stderr", p.stderr.String(), ": waited 1")
 	h.locked("true", "-w", "0").want(123)
@@ -140,15 +140,32 @@ func TestScriptWithoutInterpreter(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
+	long := strings.Repeat("x", 2000)
 	for _, c := range []struct {
 		args, says string
 	}{
-		{"run --local", "want -- between"},
+		{"run", "want a key and a command"},
+		{"run --local key", "want -- between"},
 		{"run --local key true", "want -- between"},
-		{"run --local -- true", "want -- between"},
-		{"run --local a b -- true", "want -- between"},
-		{"run --local key --", "want -- between"},
-		{"run --local -w later key -- true", "want a duration"},
+		{"run --local key sh -c true", "want -- between"},
+		{"run --local key sh --login", "want -- between"},
+		{"run --local key -x -- true", "unknown shorthand flag"},
+		{"run --local -- true", "no key before --"},
+		{"run --local a b -- true", `want one key before --, not ["a" "b"]`},
+		{"run --local key --", "no command after --"},
+		{"run --local -w later key -- true", "want zero or a positive duration"},
+		{"run --local -w -1 key -- true", "want zero or a positive duration"},
+		{"run --local --ttl 0 key -- true", "want a positive duration"},
+		{"run --local --max-hold 0 key -- true", "want a positive duration"},
+		{"run --local --owner " + long + " key -- true", "locker: --owner: want at most"},
+		{"run --local --note " + long + " key -- true", "--note: want at most"},
+		{"run --url= key -- true", "the URL is empty"},
+		{"status --url= key", "the URL is empty"},
+		{"run -u MEM://x key -- true", "excludes nobody"},
+		{"run -u file:///tmp#x key -- true", "what stands behind #"},
+		{"status -u file:///tmp#x key", "what stands behind #"},
+		{"completion tcsh", `unknown command "tcsh"`},
+		{"statsu key", "status"},
 		{"run --local -E 256 key -- true", "want 0 to 255"},
 		{"run --local -n -w 1s key -- true", "exclude each other"},
 		{"run --local -u file:///tmp key -- true", "exclude each other"},

@@ -25,7 +25,7 @@ work: only resources that check tokens are safe from it.`
 func newBreak(p *place) *cobra.Command {
 	var (
 		token, reason string
-		now, asJSON   bool
+		now           bool
 	)
 	cmd := &cobra.Command{
 		Use:   "break KEY --token N",
@@ -39,16 +39,16 @@ func newBreak(p *place) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--token: %w; locker status %s tells the holder's", err, args[0])
 			}
-			return p.use(func(ctx context.Context, l *locker.Locker) error {
-				err := l.Break(ctx, args[0], t, locker.Break{Now: now, By: whoami(), Reason: reason})
+			return p.use(func(ctx context.Context, v *view) error {
+				err := v.breakLock(ctx, args[0], t, locker.Break{Now: now, By: whoami(), Reason: reason})
 				if err != nil {
 					return refusedBreak(args[0], t, err)
 				}
-				s, err := l.Inspect(ctx, args[0])
+				s, err := v.inspect(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				if asJSON {
+				if p.json {
 					return printJSON(os.Stdout, toJSON(s))
 				}
 				_, err = fmt.Println(sentence(s))
@@ -61,7 +61,7 @@ func newBreak(p *place) *cobra.Command {
 	f.StringVar(&token, "token", "", "the holder's token (`N`)")
 	f.BoolVar(&now, "now", false, "give the key away at once, not at the holder's deadline")
 	f.StringVar(&reason, "reason", "", "`text` that is stored with it")
-	f.BoolVar(&asJSON, "json", false, "show what is held now as one JSON object")
+	f.BoolVar(&p.json, "json", false, "show what is held now as one JSON object")
 	if err := cmd.MarkFlagRequired("token"); err != nil {
 		panic(err) // no such flag
 	}

@@ -19,7 +19,10 @@ func (f duration) Set(s string) error {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 || d == 0 && !f.zero {
-		return errors.New("want a duration such as 90s or 1m30s")
+		if f.zero {
+			return errors.New("want zero or a positive duration such as 90s or 1m30s")
+		}
+		return errors.New("want a positive duration such as 90s or 1m30s")
 	}
 	*f.d = d
 	return nil
@@ -58,3 +61,20 @@ func (e *exitCode) String() string {
 
 // Type is what the help shows.
 func (e *exitCode) Type() string { return "code" }
+
+// urlFlag is a flag that may be left out, but not be empty.
+type urlFlag string
+
+func (u *urlFlag) Set(s string) error {
+	if s == "" {
+		return errors.New("the URL is empty; is a variable not set?")
+	}
+	*u = urlFlag(s)
+	return nil
+}
+
+// String is the default in the help.
+func (u *urlFlag) String() string { return string(*u) }
+
+// Type is what the help shows.
+func (u *urlFlag) Type() string { return "URL" }

@@ -16,7 +16,6 @@ import (
 )
 
 func newList(p *place) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
@@ -29,23 +28,23 @@ func newList(p *place) *cobra.Command {
 			if len(args) == 1 {
 				prefix = args[0]
 			}
-			return p.use(func(ctx context.Context, l *locker.Locker) error {
+			return p.use(func(ctx context.Context, v *view) error {
 				var held []locker.State
-				for s, err := range l.List(ctx, prefix) {
+				for s, err := range v.list(ctx, prefix) {
 					if err != nil {
 						return err
 					}
 					held = append(held, s)
 				}
 				slices.SortFunc(held, func(a, b locker.State) int { return cmp.Compare(a.Key, b.Key) })
-				if asJSON {
+				if p.json {
 					return listJSON(os.Stdout, held)
 				}
 				return table(os.Stdout, held)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON, one object a line")
+	cmd.Flags().BoolVar(&p.json, "json", false, "as JSON, one object a line")
 	return cmd
 }
 

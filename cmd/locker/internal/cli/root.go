@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/cmd/locker/internal/job"
 	"github.com/fencelock/locker/cmd/locker/internal/run"
 	"github.com/fencelock/locker/cmd/locker/internal/target"
@@ -42,9 +43,9 @@ func (e *exit) Unwrap() error { return e.err }
 // Main runs the command line and returns the exit code.
 func Main(args []string) int {
 	began := time.Now()
-	root := newRoot(began)
+	root := newRoot(args, began)
 	root.SetArgs(args)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if err == nil {
 		return 0
 	}
@@ -52,13 +53,52 @@ func Main(args []string) int {
 	if !errors.As(err, &e) {
 		e = &exit{run.CodeFailed, err}
 	}
-	if e.err != nil {
-		fmt.Fprintln(os.Stderr, "locker:", e.err)
+	key, asked := cmd.Flags().Arg(0), early(args)
+	switch {
+	case e.err == nil:
+	case cmd.Name() == "run":
+		return run.Refuse(run.Config{Key: key, Result: asked.result, JSON: asked.json}, e.err)
+	default:
+		say(asked.json, key, e.err)
 	}
 	return e.code
 }
 
-func newRoot(began time.Time) *cobra.Command {
+// asked is how locker shall tell what happens.
+type asked struct {
+	json   bool
+	result string
+}
+
+// early finds that in the arguments themselves, as their parsing may have ended before.
+// Without a -- it cannot be told whose file a --result names: nothing is written then.
+func early(args []string) (a asked) {
+	dash := slices.Index(args, "--")
+	if dash >= 0 {
+		args = args[:dash]
+	}
+	for i, arg := range args {
+		name, value, given := strings.Cut(arg, "=")
+		switch {
+		case arg == "--json":
+			a.json = true
+		case name != "--result" || dash < 0:
+		case given:
+			a.result = value
+		case i+1 < dash:
+			a.result = args[i+1]
+		}
+	}
+	return a
+}
+
+// say says on stderr what run would say in the same way.
+func say(asJSON bool, key string, err error) {
+	m := run.Message{Level: "warning", Message: strings.TrimSpace(target.Plain(err).Error()), Key: key}
+	_, _ = os.Stderr.Write(m.Line(asJSON)) // there is nobody else to tell
+}
+
+func newRoot(args []string, began time.Time) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
 		Short: "Run a command on one machine at a time, and see who holds what",
@@ -79,19 +119,21 @@ Without any of them it is this host only, and locker says so.`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true}) // --help is enough
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
 	root.Flags().Bool("version", false, "print the version") // no -v: that is run --verbose
 	var p place
-	root.PersistentFlags().StringVarP(&p.url, "url", "u", "", "where the lock lives, as a `URL` (default: LOCKER_URL, else a directory of this user)")
+	root.PersistentFlags().VarP((*urlFlag)(&p.url), "url", "u", "where the lock lives, as a `URL` (default: LOCKER_URL, else a directory of this user)")
 	root.PersistentFlags().BoolVar(&p.local, "local", false, "lock on this host only, in this user's state folder, and do not warn about it")
-	root.AddCommand(newRun(&p, began), newStatus(&p), newList(&p), newWatch(&p), newBreak(&p))
+	root.AddCommand(newRun(&p, args, began), newStatus(&p), newList(&p), newWatch(&p), newBreak(&p))
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.RunE = root.RunE // a command that runs refuses arguments it does not know
+	}
 	return root
 }
 
@@ -114,24 +156,13 @@ func version() string {
 type place struct {
 	url   string
 	local bool
+	json  bool // of the command that is run, except run
 }
 
 func (p *place) choose() (target.Target, error) { return target.Choose(p.url, p.local) }
 
-// open opens the backend for a command that only looks or breaks.
-func (p *place) open(ctx context.Context) (*locker.Locker, error) {
-	t, err := p.choose()
-	if err != nil {
-		return nil, err
-	}
-	if t.Unasked {
-		fmt.Fprintln(os.Stderr, "locker:", target.Warning)
-	}
-	return t.Open(ctx, nil)
-}
-
 // use opens the backend, does something, and closes it again. A signal ends it.
-func (p *place) use(do func(context.Context, *locker.Locker) error) error {
+func (p *place) use(do func(context.Context, *view) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -144,9 +175,9 @@ func (p *place) use(do func(context.Context, *locker.Locker) error) error {
 		case <-ctx.Done():
 		}
 	}()
-	l, err := p.open(ctx)
+	v, err := p.look(ctx)
 	if err == nil {
-		err = errors.Join(do(ctx, l), l.Close())
+		err = errors.Join(do(ctx, v), v.close())
 	}
 	var interrupted *exit
 	if err != nil && errors.As(context.Cause(ctx), &interrupted) {
@@ -157,8 +188,11 @@ func (p *place) use(do func(context.Context, *locker.Locker) error) error {
 
 // needKey checks the arguments of a command that takes one key.
 func needKey(c *cobra.Command, args []string) error {
-	if len(args) != 1 {
+	switch {
+	case len(args) != 1:
 		return fmt.Errorf("want one key: %s", c.UseLine())
+	case args[0] == "":
+		return errors.New("the key is empty")
 	}
 	return nil
 }

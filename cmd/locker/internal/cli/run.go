@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,9 +42,29 @@ const runExamples = `  locker run nightly -- ./job.sh
   locker run --result out.json k -- ./job.sh; jq -r .outcome out.json
   locker run k -- sh -c 'psql -v token=$LOCKER_TOKEN -f job.sql'`
 
-var errNoDash = errors.New("want -- between the key and the command: locker run [flags] KEY -- CMD [ARG…]")
+const runUsage = "locker run [flags] KEY -- CMD [ARG…]"
 
-func newRun(p *place, began time.Time) *cobra.Command {
+var errNoDash = errors.New("want -- between the key and the command, as in: locker run nightly -- ./job.sh --its-flag")
+
+// wrongUse says what is missing around the --, which stands behind so many arguments;
+// negative: there is none.
+func wrongUse(args []string, dash int) error {
+	switch {
+	case dash < 0 && len(args) == 0:
+		return errors.New("want a key and a command: " + runUsage)
+	case dash < 0:
+		return errNoDash
+	case dash == 0:
+		return errors.New("no key before --: " + runUsage)
+	case dash > 1:
+		return fmt.Errorf("want one key before --, not %q: %s", args[:dash], runUsage)
+	case len(args) == dash:
+		return errors.New("no command after --: " + runUsage)
+	}
+	return nil
+}
+
+func newRun(p *place, args []string, began time.Time) *cobra.Command {
 	c := run.Config{Wait: -1, Conflict: -1, KillAfter: -1, Began: began}
 	onLoss := string(run.Terminate)
 	cmd := &cobra.Command{
@@ -51,12 +73,7 @@ func newRun(p *place, began time.Time) *cobra.Command {
 		Long:                  runHelp,
 		Example:               runExamples,
 		DisableFlagsInUseLine: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return errNoDash
-			}
-			return nil
-		},
+		Args:                  func(cmd *cobra.Command, args []string) error { return wrongUse(args, cmd.ArgsLenAtDash()) },
 		RunE: func(_ *cobra.Command, args []string) error {
 			var err error
 			if c.Target, err = p.choose(); err != nil {
@@ -69,6 +86,12 @@ func newRun(p *place, began time.Time) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.Flags().NArg() > 0 && !slices.Contains(args, "--") {
+			return errNoDash // and the flag is the command's
+		}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
+	})
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVarP(&c.NonBlock, "nonblock", "n", false, "do not wait: exit with 123 if the key is held")
@@ -77,7 +100,7 @@ func newRun(p *place, began time.Time) *cobra.Command {
 	f.Var(duration{&c.TTL, false}, "ttl", "how long the key stays taken when this host dies (default 30s, or the URL's)")
 	f.Var(duration{&c.MinHold, true}, "min-hold", "keep the key at least so long, even if the command ends sooner")
 	f.Var(duration{&c.MaxHold, false}, "max-hold", "stop the command after so long, exit with 121")
-	f.StringVar(&onLoss, "on-loss", onLoss, "when the lease is lost: SIGTERM and in time SIGKILL, SIGKILL in time, or nothing: `term|kill|ignore`")
+	f.StringVar(&onLoss, "on-loss", onLoss, "`what` happens when the lease is lost: term (SIGTERM, SIGKILL in time), kill (SIGKILL in time) or ignore")
 	f.Var(duration{&c.KillAfter, true}, "kill-after", "time between SIGTERM and SIGKILL; less than a third of the ttl (default: a sixth)")
 	f.StringVar(&c.Owner, "owner", "", "`name` shown to others as the holder (default host:pid)")
 	f.StringVar(&c.Note, "note", "", "`text` shown to others (default: the command's name)")

@@ -6,12 +6,9 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"github.com/fencelock/locker"
 )
 
 func newStatus(p *place) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status KEY",
 		Short: "Show who holds a key",
@@ -22,12 +19,15 @@ What is shown is old when it arrives: to do something only if the key is free, t
   locker status nightly --json | jq -r .owner`,
 		Args: needKey,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return p.use(func(ctx context.Context, l *locker.Locker) error {
-				s, err := l.Inspect(ctx, args[0])
+			return p.use(func(ctx context.Context, v *view) error {
+				s, err := v.inspect(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				if asJSON {
+				if err := v.unused(); err != nil {
+					say(p.json, args[0], err)
+				}
+				if p.json {
 					return printJSON(os.Stdout, toJSON(s))
 				}
 				_, err = fmt.Println(sentence(s))
@@ -35,6 +35,6 @@ What is shown is old when it arrives: to do something only if the key is free, t
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "as one JSON object")
+	cmd.Flags().BoolVar(&p.json, "json", false, "as one JSON object")
 	return cmd
 }

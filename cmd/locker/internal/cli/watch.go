@@ -18,7 +18,6 @@ const (
 )
 
 func newWatch(p *place) *cobra.Command {
-	var asJSON bool
 	every := defaultLook
 	cmd := &cobra.Command{
 		Use:   "watch KEY",
@@ -30,10 +29,14 @@ two questions is not seen, except that tokens are missing in the row.`,
   locker watch nightly --json | while read -r line; do …; done`,
 		Args: needKey,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return p.use(func(ctx context.Context, l *locker.Locker) error {
-				return watch(ctx, l, args[0], every, func(s locker.State) error {
+			return p.use(func(ctx context.Context, v *view) error {
+				if err := v.unused(); err != nil {
+					say(p.json, args[0], err)
+				}
+				failed := func(err error) { say(p.json, args[0], err) }
+				return watch(ctx, v, args[0], every, failed, func(s locker.State) error {
 					now := time.Now()
-					if asJSON {
+					if p.json {
 						return printJSON(os.Stdout, changeJSON{now.Format(time.RFC3339Nano), toJSON(s)})
 					}
 					_, err := fmt.Println(now.Format(time.TimeOnly), sentence(s))
@@ -42,7 +45,7 @@ two questions is not seen, except that tokens are missing in the row.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON, one object a line")
+	cmd.Flags().BoolVar(&p.json, "json", false, "as JSON, one object a line")
 	cmd.Flags().Var(duration{&every, false}, "interval", "how often to ask")
 	return cmd
 }
@@ -61,18 +64,18 @@ type look struct {
 	waiters      int
 }
 
-func watch(ctx context.Context, l *locker.Locker, key string, every time.Duration, tell func(locker.State) error) error {
+func watch(ctx context.Context, v *view, key string, every time.Duration, failed func(error), tell func(locker.State) error) error {
 	var last look
 	pause := every
 	for first := true; ; {
-		s, err := l.Inspect(ctx, key)
+		s, err := v.inspect(ctx, key)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && first:
 			return err
 		case err != nil:
-			fmt.Fprintln(os.Stderr, "locker:", err)
+			failed(err)
 			pause = min(2*pause, max(slowestLook, every))
 		default:
 			pause = every

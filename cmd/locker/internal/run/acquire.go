@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/cmd/locker/internal/job"
+	"github.com/fencelock/locker/cmd/locker/internal/target"
 )
 
 // interruptedError ends a wait because of a signal.
@@ -63,7 +64,7 @@ func (r *runner) acquire() (*locker.Lease, error) {
 
 func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
 	c := &r.Config
-	o := &locker.Options{TTL: c.TTL, Owner: c.Owner}
+	o := &locker.Options{TTL: c.ttl(), Owner: c.Owner}
 	if c.Verbose {
 		o.OnEvent = r.heard
 	}
@@ -106,7 +107,7 @@ func (r *runner) heard(e locker.Event) {
 // refused turns an acquire that failed into what the caller sees.
 func (r *runner) refused(err error) int {
 	c, res := &r.Config, &r.result
-	res.Error = err.Error()
+	res.Error = target.Plain(err).Error()
 	conflict := func(o Outcome, code int) int {
 		res.Outcome = o
 		if c.Conflict >= 0 {

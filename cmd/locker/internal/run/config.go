@@ -2,6 +2,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -42,7 +43,7 @@ type Config struct {
 	Wait     time.Duration // negative: for ever
 	Conflict int           // exit code instead of CodeHeld and CodeTimeout; negative: those
 
-	TTL       time.Duration // zero: the backend's or the URL's
+	TTL       time.Duration // zero: the URL's, or 30 s
 	MinHold   time.Duration
 	MaxHold   time.Duration // zero: no maximum
 	OnLoss    OnLoss
@@ -75,12 +76,17 @@ func (c *Config) check() error {
 		return fmt.Errorf("--min-hold %v is longer than --max-hold %v", c.MinHold, c.MaxHold)
 	case c.OnLoss != Terminate && c.OnLoss != Kill && c.OnLoss != Ignore:
 		return fmt.Errorf("--on-loss %q: want term, kill or ignore", c.OnLoss)
-	case c.TTL > 0:
-		_, err := c.killAfter(c.TTL)
-		return err
 	}
-	return nil
+	_, err := c.killAfter(c.ttl())
+	return err
 }
+
+// defaultTTL is the ttl when neither the command line nor the URL names one.
+const defaultTTL = 30 * time.Second
+
+// ttl is what will be asked of the backend. It is known before the wait for the key, and
+// so are flags that do not fit it.
+func (c *Config) ttl() time.Duration { return cmp.Or(c.TTL, c.Target.TTL(), defaultTTL) }
 
 // killAfter is the time between SIGTERM and SIGKILL under a ttl.
 func (c *Config) killAfter(ttl time.Duration) (time.Duration, error) {

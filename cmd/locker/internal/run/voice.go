@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/fencelock/locker/cmd/locker/internal/target"
 )
 
 // voice is what locker itself says, on stderr. A reader that is slow or gone must never
@@ -48,26 +50,38 @@ func (v *voice) detail(format string, args ...any) {
 	}
 }
 
-// message is one line of --json.
-type message struct {
-	Level   string `json:"level"`
+func (v *voice) line(level, format string, args ...any) {
+	for i, a := range args {
+		if err, ok := a.(error); ok {
+			args[i] = target.Plain(err)
+		}
+	}
+	v.put(Message{level, fmt.Sprintf(format, args...), v.key}.Line(v.json))
+}
+
+func (v *voice) encode(value any) { v.put(jsonLine(value)) }
+
+// Message is what any of locker's commands says on stderr.
+type Message struct {
+	Level   string `json:"level"` // warning or info
 	Message string `json:"message"`
 	Key     string `json:"key"`
 }
 
-func (v *voice) line(level, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if v.json {
-		v.encode(message{Level: level, Message: text, Key: v.key})
-		return
+// Line is the message for people, or as a JSON object.
+func (m Message) Line(asJSON bool) []byte {
+	if asJSON {
+		return jsonLine(m)
 	}
-	v.put([]byte("locker: " + text + "\n"))
+	return []byte("locker: " + m.Message + "\n")
 }
 
-func (v *voice) encode(value any) {
-	if b, err := json.Marshal(value); err == nil {
-		v.put(append(b, '\n'))
+func jsonLine(value any) []byte {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return nil
 	}
+	return append(b, '\n')
 }
 
 func (v *voice) put(line []byte) {

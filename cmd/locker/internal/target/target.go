@@ -2,15 +2,18 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/filelock"
@@ -43,10 +46,11 @@ func Choose(flag string, local bool) (Target, error) {
 		u = os.Getenv(URLVariable)
 	}
 	if u == "" {
-		dir, err := defaultDir()
+		dir, err := defaultDir(local)
 		return Target{Dir: dir, Unasked: !local}, err
 	}
 	scheme, _, ok := strings.Cut(u, ":")
+	scheme = strings.ToLower(scheme)
 	switch {
 	case scheme == "mem":
 		return Target{}, errors.New("a mem:// lock is private to one process and excludes nobody; for a lock on this host pass --local")
@@ -74,7 +78,43 @@ func (t Target) String() string {
 	return t.Dir
 }
 
-// Open opens the backend.
+// TTL is the ttl that the URL names; 0: none, or none that Open takes.
+func (t Target) TTL() time.Duration {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return 0
+	}
+	ttl, _ := time.ParseDuration(u.Query().Get("ttl")) // 0 with an error
+	return max(ttl, 0)
+}
+
+// Used reports whether anybody has locked here yet, and makes nothing. What it cannot
+// tell is "yes": Open finds out what is wrong. A directory that was named and is not
+// there is an error, for it may be a typo.
+func (t Target) Used() (bool, error) {
+	dir, namespace := t.Dir, defaultNamespace
+	if t.URL != "" {
+		u, err := url.Parse(t.URL)
+		if err != nil || u.Path == "" || u.Host != "" || u.Fragment != "" {
+			return true, nil
+		}
+		dir, namespace = u.Path, cmp.Or(u.Query().Get("ns"), defaultNamespace)
+		if missing(dir) {
+			return false, fmt.Errorf("%s: there is no directory %s; the first locker run makes it", t, dir)
+		}
+	}
+	return !missing(filepath.Join(dir, namespace)), nil
+}
+
+// defaultNamespace is the library's: a directory below the one that the URL names.
+const defaultNamespace = "locker"
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// Open opens the backend, making it if need be.
 func (t Target) Open(ctx context.Context, o *locker.Options) (*locker.Locker, error) {
 	raw := t.URL
 	if raw == "" {
@@ -85,17 +125,10 @@ func (t Target) Open(ctx context.Context, o *locker.Options) (*locker.Locker, er
 	}
 	l, err := locker.Open(ctx, raw, o)
 	if err != nil {
-		// Whoever reads this has called a command of the library's name.
-		return nil, plainError{err}
+		return nil, Plain(err)
 	}
 	return l, nil
 }
-
-// plainError is an error whose text does not begin with the library's name.
-type plainError struct{ error }
-
-func (e plainError) Error() string { return strings.TrimPrefix(e.error.Error(), "locker: ") }
-func (e plainError) Unwrap() error { return e.error }
 
 // Descriptor returns a file that keeps the lease's key taken for as long as anybody has
 // it open, at the longest for the ttl; nil if the backend has no such thing.
@@ -109,12 +142,16 @@ func Descriptor(l *locker.Lease) (*os.File, error) {
 
 // defaultDir is the user's state folder. There is no other fallback: two jobs that fell
 // back to different directories would not exclude each other.
-func defaultDir() (string, error) {
+func defaultDir(local bool) (string, error) {
+	instead := "set LOCKER_URL"
+	if local { // which does not look at it
+		instead = "instead of --local pass --url"
+	}
 	if runtime.GOOS == "windows" {
 		if dir := os.Getenv("LOCALAPPDATA"); filepath.IsAbs(dir) {
 			return filepath.Join(dir, "locker"), nil
 		}
-		return "", errors.New("LOCALAPPDATA is not set, so there is no directory to lock in: set LOCKER_URL")
+		return "", noDir("LOCALAPPDATA", instead)
 	}
 	// The XDG Base Directory Specification: a relative path is invalid and ignored.
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
@@ -123,5 +160,13 @@ func defaultDir() (string, error) {
 	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "state", "locker"), nil
 	}
-	return "", errors.New("HOME is not set, so there is no directory to lock in: set HOME or LOCKER_URL (file:///var/lib/locks, say)")
+	return "", noDir("HOME", instead)
+}
+
+func noDir(variable, instead string) error {
+	is := "is not set"
+	if v := os.Getenv(variable); v != "" {
+		is = fmt.Sprintf("is %q, which is not an absolute path", v)
+	}
+	return fmt.Errorf("%s %s, so there is no directory to lock in: set %s, or %s (file:///var/lib/locks, say)", variable, is, variable, instead)
 }
