@@ -46,7 +46,7 @@ func (j *Job) own(c Command, started chan<- error) {
 	runtime.LockOSThread() // and never unlock
 	adoptOrphans()
 	j.others = others()
-	j.shared = len(j.others) > 0
+	j.shared = j.others != nil
 	pid, err := fork(c)
 	if err != nil {
 		started <- err
