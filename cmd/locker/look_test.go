@@ -92,6 +92,7 @@ func TestBreak(t *testing.T) {
 	contains(t, "free", p.stderr.String(), "nobody holds")
 	h.holding("--ttl", "10s")
 	p = h.locker("break", "--local", "key", "--token", "7").want(1)
+	contains(t, "wrong token", p.stderr.String(), `locker: not broken: "key" is held by `)
 	contains(t, "wrong token", p.stderr.String(), "(token 1")
 	h.locked("true", "-n").want(123)
 

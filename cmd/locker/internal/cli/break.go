@@ -73,7 +73,7 @@ func refusedBreak(key string, t locker.Token, err error) error {
 	var held *locker.HeldError
 	switch {
 	case errors.As(err, &held):
-		return &exit{codeNo, fmt.Errorf("not broken: %q is held by another than token %v: %w", key, t, err)}
+		return &exit{codeNo, fmt.Errorf("not broken: %q is %w, not with token %v", key, held, t)}
 	case errors.Is(err, locker.ErrLost):
 		return &exit{codeNo, fmt.Errorf("not broken: nobody holds %q", key)}
 	}

@@ -25,7 +25,10 @@ func (p *place) look(ctx context.Context) (*view, error) {
 		say(p.json, "", errors.New(target.Warning))
 	}
 	v := &view{place: t}
-	return v, v.open(ctx)
+	if err := v.open(ctx); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // open opens the backend if it is there by now.

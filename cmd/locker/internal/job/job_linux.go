@@ -26,7 +26,8 @@ func attributes(c Command) *syscall.SysProcAttr {
 }
 
 // others are the children that this process already has: a script that started helpers
-// and then did "exec locker" has left them to it. They are no part of the job. Nil: there are none.
+// and then did "exec locker" has left them to it. They are no part of the job. Nil: there
+// are none.
 func others() map[int]bool {
 	var ws syscall.WaitStatus
 	if _, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, nil); err != nil {

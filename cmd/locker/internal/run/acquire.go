@@ -82,7 +82,7 @@ func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
 	}
 	r.locker = l
 	if h := nested(ctx, l, c.Key); h != nil {
-		return nil, fmt.Errorf("%q: %w: %w", c.Key, h, errNested)
+		return nil, fmt.Errorf("%q is %w: %w", c.Key, h, errNested)
 	}
 	opts := []locker.AcquireOption{locker.WithNote(c.note())}
 	if c.NonBlock {
