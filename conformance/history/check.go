@@ -90,6 +90,9 @@ type tenure struct {
 	open    bool // the outcome of some acquire is unknown
 	grant   Op   // that ret is of
 	use     Op   // that used, or until, is of
+
+	believed time.Duration // when its holder was sure for the last time
+	belief   Op            // that believed is of
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -117,7 +120,13 @@ func checkKey(ops []Op, o Options) *Violation {
 	if v != nil {
 		return v
 	}
-	granted := slices.Clone(order)
+	if v := overIsOver(ops, tenures, o); v != nil {
+		return v
+	}
+	granted, v := believe(ops, slices.Clone(order))
+	if v != nil {
+		return v
+	}
 	granted = slices.DeleteFunc(granted, func(t *tenure) bool { return t.token == 0 })
 	slices.SortStableFunc(granted, func(a, b *tenure) int { return cmp.Compare(a.token, b.token) })
 	if v := inOrder(granted); v != nil {
@@ -218,7 +227,7 @@ func collect(ops []Op, o Options) (map[driver.Attempt]*tenure, []*tenure, *Viola
 	}
 	for _, op := range ops {
 		t := tenures[op.Attempt]
-		if op.Kind == Break && op.Until == 0 && op.Outcome != Failed && op.Outcome != Lost && op.Outcome != Refused {
+		if op.breaksNow() {
 			for _, t := range order {
 				if t.token == op.Token {
 					t.cut = min(t.cut, op.Call)
@@ -257,6 +266,52 @@ func collect(ops []Op, o Options) (map[driver.Attempt]*tenure, []*tenure, *Viola
 	return tenures, order, nil
 }
 
+// overIsOver looks for an attempt that goes on although it was told that it is over, or
+// that was never told that it had begun. Only definite answers count.
+func overIsOver(ops []Op, tenures map[driver.Attempt]*tenure, o Options) *Violation {
+	released := map[driver.Attempt]Op{} // what ended the grant that was known when it was sent
+	for _, op := range ops {
+		t := tenures[op.Attempt]
+		if op.Kind != Release || op.Outcome != OK || t == nil || t.token == 0 || op.Call <= t.ret {
+			continue
+		}
+		if first, ok := released[op.Attempt]; !ok || op.Return < first.Return {
+			released[op.Attempt] = op
+		}
+	}
+	for _, op := range ops {
+		if op.Outcome != OK || op.Kind != Acquire && op.Kind != Renew && op.Kind != Release {
+			continue
+		}
+		t := tenures[op.Attempt]
+		if op.Kind == Renew && (t == nil || t.token == 0 && !t.open && !t.queued) {
+			return &Violation{
+				Sentence: fmt.Sprintf("a renewal of %q succeeded for an attempt of %s that was never granted it", op.Key, op.Client),
+				Proof:    []Op{op},
+			}
+		}
+		end, ok := released[op.Attempt]
+		if !ok || op.Call <= end.Return {
+			continue
+		}
+		what := "renewed"
+		switch op.Kind {
+		case Acquire:
+			what = "granted again"
+		case Release:
+			if t.open || t.queued || o.Late > 0 { // it may have ended another place of the attempt
+				continue
+			}
+			what = "released again"
+		}
+		return &Violation{
+			Sentence: fmt.Sprintf("token %v of %q was %s for %s behind its release at %v", t.token, op.Key, what, op.Client, round(end.Return)),
+			Proof:    []Op{t.grant, end, op},
+		}
+	}
+	return nil
+}
+
 // promise notes how long the backend said that it keeps the grant.
 func (t *tenure) promise(op Op) {
 	if until := op.Until - (op.Until-op.Call)/rateError; until > t.until {
@@ -282,7 +337,7 @@ func inOrder(granted []*tenure) *Violation {
 			return overlap(front, t)
 		}
 		start := max(t.call, end)
-		if e := max(start, t.end()); front == nil || e > end {
+		if e := max(start, t.end(), t.believed); front == nil || e > end {
 			front, end = t, e
 		}
 	}
@@ -304,7 +359,12 @@ func overlap(a, b *tenure) *Violation {
 			gb.Client, gb.Key, b.token, round(b.ret), a.token, ga.Client, round(a.end())),
 		Proof: []Op{ga, gb},
 	}
-	if a.use.Kind != "" && a.use != ga {
+	switch {
+	case a.believed > a.end():
+		v.Sentence = fmt.Sprintf("%s was granted %q with token %v at %v at the latest, while %s believed to hold it with token %v until %v at least",
+			gb.Client, gb.Key, b.token, round(b.ret), ga.Client, a.token, round(a.believed))
+		v.Proof = []Op{ga, gb, a.belief}
+	case a.use.Kind != "" && a.use != ga:
 		v.Proof = []Op{ga, gb, a.use}
 	}
 	return v

@@ -6,33 +6,6 @@ import (
 	"slices"
 )
 
-// checkBeliefs looks for two who believed at one instant.
-func checkBeliefs(ops []Op) *Violation {
-	var beliefs []Op
-	for _, op := range ops {
-		if op.Kind == Belief {
-			beliefs = append(beliefs, op)
-		}
-	}
-	slices.SortStableFunc(beliefs, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
-	for i := 1; i < len(beliefs); i++ {
-		a, b := beliefs[i-1], beliefs[i]
-		if a.Token == b.Token && a.Client == b.Client { // one lease, sampled twice
-			if a.Return > b.Return {
-				beliefs[i].Return = a.Return
-			}
-			continue
-		}
-		if b.Call < a.Return {
-			return &Violation{
-				Sentence: fmt.Sprintf("%s (token %v) and %s (token %v) both believed to hold %q at %v", a.Client, a.Token, b.Client, b.Token, a.Key, round(b.Call)),
-				Proof:    []Op{a, b},
-			}
-		}
-	}
-	return nil
-}
-
 // checkFence: a fence is a register that only rises.
 func checkFence(ops []Op) *Violation {
 	byReturn := slices.Clone(ops)

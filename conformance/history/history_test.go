@@ -28,6 +28,11 @@ func op(k history.Kind, o history.Outcome, i byte, t driver.Token, call, ret tim
 	return op
 }
 
+func by(client string, o history.Op) history.Op {
+	o.Client = client
+	return o
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	const ok, lost, unknown, refused = history.OK, history.Lost, history.Unknown, history.Refused
@@ -67,6 +72,30 @@ func TestCheck(t *testing.T) {
 		{name: "beliefs in turn", ops: []history.Op{op(belief, ok, 1, 1, 0, 10), op(belief, ok, 2, 2, 11, 20)}},
 		{name: "beliefs together", ops: []history.Op{op(belief, ok, 1, 1, 0, 10), op(belief, ok, 2, 2, 9, 20)}, want: "both believed"},
 		{name: "beliefs nested", ops: []history.Op{op(belief, ok, 1, 1, 0, 100), op(belief, ok, 1, 1, 1, 2), op(belief, ok, 2, 2, 50, 60)}, want: "both believed"},
+		{name: "beliefs in turn with one token", ops: []history.Op{by("A", op(belief, ok, 1, 5, 0, 10)), by("B", op(belief, ok, 2, 5, 11, 20))}, want: "which is A's"},
+		{name: "beliefs in turn with a lower token", ops: []history.Op{by("A", op(belief, ok, 1, 5, 0, 10)), by("B", op(belief, ok, 2, 4, 11, 20))}, want: "while B believed"},
+		{name: "told late of a lower token, and never sure", ops: []history.Op{op(belief, ok, 1, 5, 0, 10), op(belief, ok, 2, 4, 11, 11)}},
+		{name: "beliefs without tokens", ops: []history.Op{by("A", op(belief, ok, 1, 0, 0, 10)), by("B", op(belief, ok, 2, 0, 11, 20))}},
+		{name: "belief within its grant", ops: []history.Op{grant(1, 1, 0, 2), op(belief, ok, 1, 1, 3, 90), grant(2, 2, 95, 101), op(belief, ok, 2, 2, 102, 110)}},
+		{name: "belief behind a takeover", ops: []history.Op{by("A", grant(1, 1, 0, 2)), by("A", op(belief, ok, 1, 1, 3, 500)), by("B", grant(2, 2, 120, 125))}, want: "while A believed"},
+		{name: "told late, and never sure", ops: []history.Op{grant(1, 1, 0, 2), op(belief, ok, 1, 1, 300, 300), grant(2, 2, 120, 125)}},
+		{name: "belief behind a break now", ops: []history.Op{grant(1, 1, 0, 2), op(belief, ok, 1, 1, 3, 30),
+			{Kind: history.Break, Outcome: ok, Key: "k", Token: 1, Call: 10, Return: 12}, grant(2, 2, 13, 15)}},
+		{name: "belief behind a break that waits", ops: []history.Op{grant(1, 1, 0, 2), op(belief, ok, 1, 1, 3, 120),
+			{Kind: history.Break, Outcome: ok, Key: "k", Token: 1, Call: 10, Return: 12, Until: 12}, grant(2, 2, 101, 103)}, want: "believed"},
+		{name: "belief that nobody was granted", ops: []history.Op{by("A", grant(1, 1, 0, 2)), by("B", op(belief, ok, 2, 9, 50, 60))}, want: "was in force until"},
+		{name: "belief of another process", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), by("child", op(belief, ok, 0, 2, 11, 20)), grant(3, 3, 19, 21)}},
+		{name: "belief with another's token", ops: []history.Op{by("A", grant(1, 1, 0, 2)), by("B", op(belief, ok, 2, 1, 3, 4))}, want: "which is A's"},
+		{name: "belief of a lock that may forget", ops: []history.Op{op(belief, ok, 1, 5, 0, 10), op(belief, ok, 2, 4, 11, 20)}, opts: history.Options{MayForget: true}},
+		{name: "renewed behind its release", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), op(renew, ok, 1, 1, 13, 14)}, want: "was renewed"},
+		{name: "renewed beside its release", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), op(renew, ok, 1, 1, 9, 14)}},
+		{name: "renewed behind a release without an answer", ops: []history.Op{grant(1, 1, 0, 2), op(release, unknown, 1, 1, 10, 12), op(renew, ok, 1, 1, 13, 14)}},
+		{name: "granted again behind its release", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), grant(1, 1, 13, 14)}, want: "was granted again"},
+		{name: "granted when a release had undone an unknown acquire", ops: []history.Op{op(acquire, unknown, 1, 0, 0, 5), op(release, ok, 1, 0, 6, 8), grant(1, 1, 7, 14), op(renew, ok, 1, 1, 15, 16)}},
+		{name: "released twice", ops: []history.Op{grant(1, 1, 0, 2), op(release, ok, 1, 1, 10, 12), op(release, ok, 1, 1, 13, 14)}, want: "was released again"},
+		{name: "released again behind no answer", ops: []history.Op{grant(1, 1, 0, 2), op(release, unknown, 1, 1, 10, 12), op(release, ok, 1, 1, 13, 14)}},
+		{name: "renewed without a grant", ops: []history.Op{op(renew, ok, 1, 1, 13, 14)}, want: "never granted"},
+		{name: "renewed behind a refusal", ops: []history.Op{grant(2, 1, 0, 2), op(acquire, refused, 1, 0, 3, 4), op(renew, ok, 1, 1, 13, 14)}, want: "never granted"},
 		{name: "fence", ops: []history.Op{op(write, ok, 0, 1, 0, 1), op(raise, ok, 0, 2, 2, 3), op(write, refused, 0, 1, 4, 5), op(write, ok, 0, 2, 6, 7)}},
 		{name: "stale write", ops: []history.Op{op(raise, ok, 0, 2, 2, 3), op(write, ok, 0, 1, 4, 5)}, want: "after it had accepted token 2"},
 		{name: "write beside a raise", ops: []history.Op{op(raise, ok, 0, 2, 2, 6), op(write, ok, 0, 1, 4, 5)}},
