@@ -166,6 +166,7 @@ func TestWrongUse(t *testing.T) {
 		{"status -u file:///tmp#x key", "what stands behind #"},
 		{"completion tcsh", `unknown command "tcsh"`},
 		{"statsu key", "status"},
+		{"help statsu", "status"},
 		{"run --local -E 256 key -- true", "want 0 to 255"},
 		{"run --local -n -w 1s key -- true", "exclude each other"},
 		{"run --local -u file:///tmp key -- true", "exclude each other"},

@@ -130,6 +130,17 @@ Without any of them it is this host only, and locker says so.`,
 	root.PersistentFlags().VarP((*urlFlag)(&p.url), "url", "u", "where the lock lives, as a `URL` (default: LOCKER_URL, else a directory of this user)")
 	root.PersistentFlags().BoolVar(&p.local, "local", false, "lock on this host only, in this user's state folder, and do not warn about it")
 	root.AddCommand(newRun(&p, args, began), newStatus(&p), newList(&p), newWatch(&p), newBreak(&p))
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "Tell how a command is used",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, _, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	})
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		c.RunE = root.RunE // a command that runs refuses arguments it does not know
