@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type Child struct {
 	waiting map[int]chan reply
 	events  map[string]chan reply // by event
 	beliefs map[driver.Token]*belief
+	tokens  []driver.Token // of the grants that it told of by itself
 }
 
 // Child starts a child, with a Locker of its own.
@@ -82,6 +84,7 @@ func (ch *Child) read(out io.Reader) {
 			}
 		case r.Event != "":
 			if r.Event == "granted" {
+				ch.tokens = append(ch.tokens, r.Token)
 				ch.beliefs[r.Token] = ch.c.believes(r.Key, ch.name, r.Token, ch.c.History.Boot(r.After))
 			}
 			select {
@@ -147,6 +150,13 @@ func (ch *Child) event(what string, within time.Duration) (reply, bool) {
 		ch.c.alive()
 	}
 	return reply{}, false
+}
+
+// granted returns the tokens of all grants that the child has told of by itself, in order.
+func (ch *Child) granted() []driver.Token {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return slices.Clone(ch.tokens)
 }
 
 // held is a lock that a child has.

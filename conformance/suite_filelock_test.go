@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/fencelock/locker/conformance"
@@ -17,13 +18,21 @@ import (
 	"github.com/fencelock/locker/filelock"
 )
 
-// envDirectory is where children find the directory.
-const envDirectory = "LOCKER_CONFORMANCE_DIRECTORY"
+const (
+	// envDirectory is where children find the directory.
+	envDirectory = "LOCKER_CONFORMANCE_DIRECTORY"
+	// envAhead makes children show other tokens than the directory's.
+	envAhead = "LOCKER_CONFORMANCE_AHEAD"
+)
 
 // TestMain makes the test binary its own child process.
 func TestMain(m *testing.M) {
 	conformance.ServeIfChild(func(ctx context.Context) (driver.Driver, error) {
-		return openDirectory(ctx, os.Getenv(envDirectory), nil)
+		d, err := openDirectory(ctx, os.Getenv(envDirectory), nil)
+		if err == nil && os.Getenv(envAhead) != "" {
+			d = ahead{d}
+		}
+		return d, err
 	})
 	os.Exit(m.Run())
 }
@@ -31,18 +40,66 @@ func TestMain(m *testing.M) {
 // The directory is where the process cases run: it excludes other processes. Its waiters
 // poll, and its holders count on the boot clock, which memlock's do not.
 func TestFilelock(t *testing.T) {
+	if h, ok := directory(t); ok {
+		conformance.Run(t, h)
+	}
+}
+
+// Tokens count that only a child saw before it was killed.
+func TestTokensOfTheKilled(t *testing.T) {
+	t.Parallel()
+	h, ok := directory(t, envAhead+"=1")
+	if !ok {
+		return
+	}
+	if r, res := only(t, h, "process/killed-any-time"); res.Verdict != conformance.Failed || res.Cause != conformance.ByRule {
+		t.Errorf("children whose tokens are ahead of the others': got %+v, want it failed\n%s", res, r)
+	}
+}
+
+// ahead is a client whose tokens are greater than those of the others.
+type ahead struct{ driver.Driver }
+
+const aheadBy = 1000
+
+func (a ahead) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := a.Driver.TryAcquire(ctx, r)
+	if err == nil {
+		g.Token += aheadBy
+	}
+	return g, err
+}
+
+func (a ahead) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error) {
+	g.Token -= aheadBy
+	g, err := a.Driver.Renew(ctx, g)
+	g.Token += aheadBy
+	return g, err
+}
+
+func (a ahead) Release(ctx context.Context, g driver.Grant) error {
+	if g.Token > aheadBy {
+		g.Token -= aheadBy
+	}
+	return a.Driver.Release(ctx, g)
+}
+
+// directory is the harness of a directory, and children with that environment. Not ok: it
+// cannot be had here.
+func directory(t *testing.T, env ...string) (h conformance.Harness, ok bool) {
+	t.Helper()
 	dir := t.TempDir()
 	open := func(ctx context.Context) (driver.Driver, error) { return openDirectory(ctx, dir, nil) }
 	control, err := open(t.Context())
-	if errors.Is(err, driver.ErrUnsupported) {
+	if errors.Is(err, driver.ErrUnsupported) && runtime.GOOS != "linux" {
 		t.Log("not here:", err)
-		return
+		return h, false
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = control.Close() })
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Driver: open,
 		Control: func(ctx context.Context) error {
 			_, err := control.(driver.Inspector).Inspect(ctx, "control")
@@ -51,7 +108,7 @@ func TestFilelock(t *testing.T) {
 		Child: func(ctx context.Context) (*exec.Cmd, error) {
 			cmd, err := conformance.Self(ctx)
 			if err == nil {
-				cmd.Env = append(os.Environ(), envDirectory+"="+dir)
+				cmd.Env = append(append(os.Environ(), envDirectory+"="+dir), env...)
 			}
 			return cmd, err
 		},
@@ -69,7 +126,7 @@ func TestFilelock(t *testing.T) {
 			}
 			return openDirectory(ctx, filepath.Join(fresh, "locks"), &filelock.Options{TokenBase: base})
 		},
-	})
+	}, true
 }
 
 // openDirectory opens a directory; an error is not wrapped into a driver that is nil.
