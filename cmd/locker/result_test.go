@@ -171,3 +171,28 @@ func TestKillAfterIsCheckedBeforeTheWait(t *testing.T) {
 		contains(t, "stderr", p.stderr.String(), "less than a third")
 	}
 }
+
+// A job that starts each minute and is refused while the one before still runs must not
+// spoil that one's result.
+func TestResultFileOfTwoRuns(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.locked("echo $$ > holder; read line", "--result", "result")
+	in, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	h.pid("holder")
+	h.locked("true", "-n", "--owner", strings.Repeat("long", 100), "--result", "result").want(123)
+	if got := h.result("result"); got.Outcome != "held" {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := in.Write([]byte("go on\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.ended(0)
+	if got := h.result("result"); got.Outcome != "ran" || !got.Released {
+		t.Errorf("got %+v", got)
+	}
+}

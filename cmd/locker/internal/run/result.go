@@ -55,20 +55,27 @@ func milliseconds(d time.Duration) *float64 {
 // report is the result file. It is opened, and emptied, before anything else happens: a
 // file that cannot be written is found out in time, and an empty one means that locker has
 // not ended by itself. An inherited descriptor is written where it stands.
-type report struct{ f *os.File }
+type report struct {
+	f     *os.File
+	whole bool // the file is the report's alone: it is emptied again before it is written
+}
 
 func openReport(name string) (*report, error) {
 	if name == "" {
 		return nil, nil
 	}
 	f, err := inherited(name)
-	if f == nil && err == nil {
+	whole := f == nil
+	if whole && err == nil {
 		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &report{f}, nil
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		whole = false
+	}
+	return &report{f, whole}, nil
 }
 
 func (r *report) write(res *Result) error {
@@ -78,6 +85,11 @@ func (r *report) write(res *Result) error {
 	b, err := json.Marshal(res)
 	if err != nil {
 		return err
+	}
+	if r.whole { // another run may have written there meanwhile
+		if err := r.f.Truncate(0); err != nil {
+			return err
+		}
 	}
 	if _, err = r.f.Write(append(b, '\n')); err != nil {
 		return err
