@@ -47,6 +47,16 @@ func unanswered(err error) error {
 	return err
 }
 
+// deadNetwork lets nothing pass, whatever the fault.
+type deadNetwork struct{ conformance.Network }
+
+func (n deadNetwork) Set(f conformance.NetworkFault, d time.Duration) {
+	if f != conformance.Sound {
+		f = conformance.LoseRequests
+	}
+	n.Network.Set(f, d)
+}
+
 // retokenedRenewal draws a token with each renewal.
 func retokenedRenewal() defect {
 	d := retokened(func(_ *world, _ driver.Request, inner driver.Token) driver.Token { return inner * 100 })

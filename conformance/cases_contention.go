@@ -53,11 +53,11 @@ var contentionCases = []Case{
 		Load: true,
 		Push: Size{N: 16, TTLs: 1.5}, Full: Size{N: 16, TTLs: 30},
 		Run: func(c *C) {
-			key := c.Key("k")
+			key, users := c.Key("k"), c.Users()
 			end := c.History.Now() + c.For()
 			served := make([]int, c.N())
 			c.Each(c.N(), func(i int) {
-				u := c.User(fmt.Sprintf("client %d", i))
+				u := users[i]
 				for round := 0; c.History.Now() < end; round++ {
 					h := u.Acquire(key)
 					served[i]++
@@ -65,6 +65,7 @@ var contentionCases = []Case{
 					h.GiveBack()
 				}
 			})
+			c.busy(served, c.N()) // who has begun waits for one
 			if c.Info.Has(driver.FeatureFIFO) {
 				for i, n := range served {
 					c.InTime(n > 0, "client %d was never served, and the queue is declared fifo: %v", i, served)

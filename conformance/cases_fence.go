@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -85,13 +84,15 @@ var fenceCases = []Case{
 		Push: Size{N: 8, TTLs: 1.5}, Full: Size{N: 16, TTLs: 30},
 		Load: true,
 		Run: func(c *C) {
-			key, f := c.Key("k"), c.Fence("resource")
+			key, f, users := c.Key("k"), c.Fence("resource"), c.Users()
 			end := c.History.Now() + c.For()
 			var last atomic.Uint64
+			served := make([]int, c.N())
 			c.Each(c.N(), func(i int) {
-				u := c.User(fmt.Sprintf("client %d", i))
+				u := users[i]
 				for c.History.Now() < end {
 					h := u.Acquire(key)
+					served[i]++
 					if err := f.Write(c.Ctx, h.Token(), u.name); err != nil && h.Sure() {
 						c.Failf("%s writes with token %v: got %v, want nil", u.name, h.Token(), err)
 					}
@@ -102,6 +103,7 @@ var fenceCases = []Case{
 					h.GiveBack()
 				}
 			})
+			c.busy(served, c.N()) // who has begun waits for one
 		},
 	},
 	{

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,9 +39,12 @@ func memory(s *memlock.Server) conformance.Harness {
 	}
 }
 
+// networks counts, so that no two fail alike.
+var networks atomic.Uint64
+
 // networked plays a network with a faultlock.
 func networked(d driver.Driver, err error) (driver.Driver, conformance.Network, error) {
-	f := faultlock.New(d, 1, nil)
+	f := faultlock.New(d, networks.Add(1), nil)
 	return f, network{f}, err
 }
 

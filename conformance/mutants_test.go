@@ -431,6 +431,15 @@ var mutants = []mutant{
 		own.Fresh = func(context.Context, driver.Token) (driver.Driver, error) { return memlock.NewServer().Driver(), nil }
 		return own
 	}},
+	{"network-dead", "network/resets", "the harness's network lets nothing pass", func(h conformance.Harness) conformance.Harness {
+		own := defect{}.harness(h)
+		client := own.Faults.Client
+		own.Faults.Client = func(ctx context.Context) (driver.Driver, conformance.Network, error) {
+			d, n, err := client(ctx)
+			return d, deadNetwork{n}, err
+		}
+		return own
+	}},
 	{"renewal-unanswered", "expiry/renew-too-late", "a renewal of a lost grant says that the server cannot be reached", defect{
 		renew: func(c *client, ctx context.Context, g driver.Grant) (driver.Grant, error) {
 			renewed, err := c.Driver.Renew(ctx, g)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -254,6 +255,26 @@ func (c *C) User(name string) *User {
 	}
 	c.onClose(func() { _ = l.Close() })
 	return &User{c, name, l}
+}
+
+// Users makes as many as the case's size says.
+func (c *C) Users() []*User {
+	users := make([]*User, c.N())
+	for i := range users {
+		users[i] = c.User(fmt.Sprintf("client %d", i))
+	}
+	return users
+}
+
+// busy makes sure that there was something to look at: so many grants, to two clients at
+// least. served is how often each of them was granted the key.
+func (c *C) busy(served []int, least int) {
+	grants, holders := 0, 0
+	for _, n := range served {
+		grants += n
+		holders += min(n, 1)
+	}
+	c.InTime(grants >= least && holders >= 2, "got %d grants to %d clients, want at least %d to 2: the case has tested nothing", grants, holders, least)
 }
 
 // coreLock is our own Locker as a Lock.

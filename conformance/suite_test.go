@@ -11,6 +11,8 @@ import (
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/conformance"
+	"github.com/fencelock/locker/conformance/history"
+	"github.com/fencelock/locker/driver"
 	"github.com/fencelock/locker/memlock"
 )
 
@@ -175,6 +177,38 @@ func TestWhatEndsACase(t *testing.T) {
 			if r.Verdict != c.verdict || r.Cause != c.cause || !strings.Contains(r.Detail, c.detail) {
 				t.Errorf("got %s (%s): %s, want %s (%s): %s", r.Verdict, r.Cause, r.Detail, c.verdict, c.cause, c.detail)
 			}
+		})
+	}
+}
+
+// A size in time counts from when the clients are there.
+func TestSlowClientsAreNoExcuse(t *testing.T) {
+	t.Parallel()
+	for _, k := range conformance.Cases() {
+		if k.ID != "contention/loop" && k.ID != "fence/rising" {
+			continue
+		}
+		t.Run(k.ID, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := memlock.NewServer()
+				h := memory(s)
+				h.TTL, h.Slack, h.Virtual = 2*time.Second, 50*time.Millisecond, true
+				h.Driver = func(context.Context) (driver.Driver, error) {
+					<-time.After(3 * h.TTL)
+					return s.Driver(), nil
+				}
+				r, ops := conformance.RunOne(h, s.Driver().Info(), k)
+				grants := 0
+				for _, op := range ops {
+					if op.Kind == history.Acquire && op.Outcome == history.OK {
+						grants++
+					}
+				}
+				if r.Verdict != conformance.Passed || grants < k.Push.N {
+					t.Errorf("got %d grants, want at least %d, and %s", grants, k.Push.N, r)
+				}
+			})
 		})
 	}
 }
