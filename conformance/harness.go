@@ -30,6 +30,12 @@ type Harness struct {
 	Fence func(ctx context.Context, name string) (Fence, error)
 	// Faults is what can be broken on purpose.
 	Faults Faults
+	// NoServer says that the backend has no server, as a directory has none: the cases
+	// that stop or kill it are undeclared, and not skipped.
+	NoServer bool
+	// Allow, if not nil, lists the ids of the core cases that may be skipped. Any other
+	// that is skipped fails.
+	Allow []string
 	// Reopen opens the namespace under test with another token base. It must be refused.
 	Reopen func(ctx context.Context, base driver.Token) (driver.Driver, error)
 	// Fresh opens a namespace that nobody has used, with a token base.
@@ -165,11 +171,11 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 	case FeatureNetwork:
 		return h.Faults.Client != nil, true
 	case FeatureStop:
-		return h.Faults.Stop != nil && h.Faults.Continue != nil, true
+		return h.Faults.Stop != nil && h.Faults.Continue != nil, !h.NoServer
 	case FeatureRestart:
-		return h.Faults.Restart != nil, true
+		return h.Faults.Restart != nil, !h.NoServer
 	case FeatureKill:
-		return h.Faults.Kill != nil, true
+		return h.Faults.Kill != nil, !h.NoServer
 	case FeatureRemove:
 		return h.Faults.Remove != nil, true
 	case FeatureReopen:

@@ -251,6 +251,9 @@ func (s *suite) runCase(ctx context.Context, k Case) Result {
 			r.Verdict, r.Detail = Undeclared, "not declared: "+string(f)
 			if gap {
 				r.Verdict, r.Detail = Skipped, "the harness does not offer "+string(f)
+				if s.h.Allow != nil && k.Level == Core && !slices.Contains(s.h.Allow, k.ID) {
+					r.Verdict, r.Cause = Failed, BySetup
+				}
 			}
 			return r
 		}

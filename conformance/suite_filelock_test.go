@@ -100,7 +100,9 @@ func directory(t *testing.T, env ...string) (h conformance.Harness, ok bool) {
 	}
 	t.Cleanup(func() { _ = control.Close() })
 	return conformance.Harness{
-		Driver: open,
+		NoServer: true,
+		Allow:    []string{},
+		Driver:   open,
 		Control: func(ctx context.Context) error {
 			_, err := control.(driver.Inspector).Inspect(ctx, "control")
 			return err

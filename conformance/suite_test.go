@@ -113,6 +113,27 @@ func TestPartialReport(t *testing.T) {
 	}
 }
 
+func TestSkipsAreAllowedByName(t *testing.T) {
+	t.Parallel()
+	h := memory(memlock.NewServer())
+	h.Reopen = nil
+	h.Allow = []string{}
+	if r, res := only(t, h, "namespace/other-layout"); res.Verdict != conformance.Failed || res.Cause != conformance.BySetup || r.OK() {
+		t.Errorf("a skip that is not allowed: got %+v, want it failed", res)
+	}
+	h.Allow = []string{"namespace/other-layout"}
+	if r, res := only(t, h, "namespace/other-layout"); res.Verdict != conformance.Skipped || !r.Partial {
+		t.Errorf("a skip that is allowed: got %+v, want it skipped", res)
+	}
+	if _, res := only(t, h, "server/killed"); res.Verdict != conformance.Failed {
+		t.Errorf("a server that nothing can kill: got %+v, want it failed", res)
+	}
+	h.NoServer = true
+	if r, res := only(t, h, "server/killed"); res.Verdict != conformance.Undeclared || r.Partial {
+		t.Errorf("no server: got %+v, want it undeclared", res)
+	}
+}
+
 func TestHarnessMustBeComplete(t *testing.T) {
 	t.Parallel()
 	both := memory(memlock.NewServer())
