@@ -116,9 +116,15 @@ func (q *acquisition) abandon() {
 	now := c.clock.now()
 	c.lock()
 	defer c.unlock()
+	if q.lease != nil {
+		delete(c.running, q.lease) // its function never runs
+	}
 	switch {
 	case q.lease != nil && !q.lease.released:
-		q.lease.lost(ErrLost)
+		if c.dropUndo(q.lease); q.lease.cause == nil {
+			q.lease.end(ErrLost)
+		}
+		q.lease.gone()
 		c.undo(q.lease.grant, nil, now, ErrLost)
 	case q.lease == nil && !q.tried.first.IsZero():
 		c.undo(driver.Grant{Request: q.tried.req, State: q.tried.state}, nil, now, ErrAmbiguous)
@@ -281,6 +287,9 @@ func (q *acquisition) once(a *attempt, queued bool) (*Lease, error) {
 		if !errors.Is(err, ErrUnsupported) {
 			return lease, err
 		}
+		if a.queued { // Poll says so, of a queue that took the place
+			return lease, err
+		}
 		q.c.noQueue.Store(true) // nothing was sent: as if there were no queue
 	}
 	g, err := q.resolve(a, q.c.drv.TryAcquire, a.req.TTL/resendShare)
@@ -387,7 +396,7 @@ func (q *acquisition) accept(a *attempt, g driver.Grant, sent driver.Instant) (*
 		err = errOver
 	case s.untilEnd(now) <= 0:
 		err = errAgain
-	case g.Token == 0 || g.Token > driver.MaxToken || g.TTL <= 0:
+	case g.Token == 0 || g.Token > driver.MaxToken || g.TTL <= 0 || g.TTL < c.info.MinTTL:
 		err = fmt.Errorf("%w: granted token %d for %v", ErrCorrupt, uint64(g.Token), g.TTL)
 	case !a.seen.admits(g.Token, g.Attempt):
 		err = fmt.Errorf("%w: granted %d after %d was seen: the backend has lost its counter; see Locker.AcceptTokenReset",

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -17,7 +18,7 @@ const closers = 64
 // Close would wait for itself until that deadline; do not call it from OnEvent either. A
 // function that outstays its lease's deadline is left behind. A second Close waits for the first and
 // returns what that returned.
-func (l *Locker) Close() error {
+func (l *Locker) Close() (err error) {
 	c := l.c
 	if l.prefix != "" {
 		return c.fail("close", "", errors.New("this Locker came from Prefix: close the one it came from"))
@@ -40,28 +41,31 @@ func (l *Locker) Close() error {
 	for l := range c.running {
 		running = append(running, l)
 	}
-	calls := make(chan struct{})
-	if c.calls == 0 {
-		close(calls)
-	} else {
-		c.idle = calls
-	}
+	defer close(c.closing)
+	defer func() { // also when OnEvent panics
+		c.closeErr = c.finish(running)
+		err = c.closeErr
+	}()
 	c.unlock()
+	return nil
+}
 
+// finish is Close from where everybody has been told.
+func (c *core) finish(running []*Lease) error {
 	for _, l := range running {
 		c.awaitFn(l)
 	}
-	c.awaitCalls(calls)
-	c.closeErr = c.releaseAll()
+	c.awaitCalls()
+	err := c.releaseAll()
+	c.awaitCalls() // releases that began before releaseAll took the rest
 	c.stopBackground()
 	c.renewers.wait(c.patience())
 	c.undoers.wait(c.patience())
 	c.forget()
 	if c.owned {
-		c.closeErr = errors.Join(c.closeErr, c.fail("close", "", c.drv.Close()))
+		err = errors.Join(err, c.fail("close", "", c.drv.Close()))
 	}
-	close(c.closing)
-	return c.closeErr
+	return err
 }
 
 // forget drops what lapses by itself.
@@ -92,7 +96,17 @@ func (c *core) awaitFn(l *Lease) {
 
 // awaitCalls waits for the acquisitions under way, whose grants have to be undone, and for
 // releases.
-func (c *core) awaitCalls(calls <-chan struct{}) {
+func (c *core) awaitCalls() {
+	c.lock()
+	if c.calls == 0 {
+		c.unlock()
+		return
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	calls := c.idle
+	c.unlock()
 	t := time.NewTimer(c.patience())
 	defer t.Stop()
 	select {
@@ -142,9 +156,12 @@ func (c *core) releaseAll() error {
 			}
 		})
 	}
-	pool.wait(c.patience())
+	answered := pool.wait(c.patience())
 	c.undoers.wait(time.Until(until))
 	mu.Lock()
 	defer mu.Unlock()
+	if !answered {
+		errs = append(errs, c.fail("close", "", fmt.Errorf("%w: a release has no answer", ErrAmbiguous)))
+	}
 	return errors.Join(errs...)
 }

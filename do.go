@@ -33,9 +33,9 @@ func (l *Locker) do(ctx context.Context, key string, fn func(context.Context, *L
 	}
 	fnCtx, cancel := lease.Context(ctx)
 	defer func() {
+		defer lease.left()
 		cancel()
 		_ = lease.Release(ctx) // a failure is told to OnEvent and the Logger
-		lease.left()
 	}()
 	o := outcome{ran: true, fn: fn(fnCtx, lease)}
 	if over := lease.Err(); !errors.Is(over, ErrReleased) {

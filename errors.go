@@ -61,12 +61,10 @@ func plain(err error) error {
 	case err == nil:
 		return nil
 	case driver.IsAmbiguous(err):
-		for _, d := range []error{ErrHeld, ErrLost, ErrUnavailable, ErrUnsupported, ErrClosed} {
-			if errors.Is(err, d) {
-				return driver.Wrap(ErrAmbiguous, opaque{err})
-			}
+		if errors.Is(err, ErrAmbiguous) && !definite(err) {
+			return err
 		}
-		return driver.Wrap(ErrAmbiguous, err)
+		return driver.Wrap(ErrAmbiguous, opaque{err})
 	case errors.Is(err, ErrHeld):
 		if _, known := as[*HeldError](err); !known {
 			return driver.Wrap(&HeldError{}, err)
@@ -75,10 +73,42 @@ func plain(err error) error {
 	return err
 }
 
-// opaque keeps an error's text and hides what it is.
+// definite reports whether a portable error that says what happened is somewhere in err.
+func definite(err error) bool {
+	for _, d := range portable {
+		if errors.Is(err, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// portable are the errors that are answers.
+var portable = []error{ErrHeld, ErrLost, ErrReleased, ErrMaxHold, ErrStale, ErrUnavailable, ErrUnsupported, ErrClosed,
+	ErrInvalidKey, ErrInvalidTTL, ErrTokenRegression, ErrCorrupt, ErrLayout}
+
+// opaque is an error without the answers in it: the client's own errors can still be found.
 type opaque struct{ err error }
 
 func (o opaque) Error() string { return o.err.Error() }
+
+// Is finds what is not portable.
+func (o opaque) Is(target error) bool {
+	for _, p := range portable {
+		if target == p { //nolint:errorlint // the very sentinel is what is hidden
+			return false
+		}
+	}
+	return target != ErrAmbiguous && errors.Is(o.err, target) //nolint:errorlint // as above
+}
+
+// As finds what is not a refusal.
+func (o opaque) As(target any) bool {
+	if _, refusal := target.(**HeldError); refusal {
+		return false
+	}
+	return errors.As(o.err, target)
+}
 
 // waitError is a wait that ended without a lease: it is the context's error, the last
 // refusal if there was one, and ErrAmbiguous if a request was still open.

@@ -90,10 +90,14 @@ func (c *core) emit(s *stream, e Event) {
 func (c *core) deliver(s *stream) {
 	done := false
 	defer func() {
-		if !done { // OnEvent panics: what it did not see comes with the next event
+		if !done { // OnEvent panics, and the rest is told by somebody else
 			c.mu.Lock()
-			s.busy = false
+			again := len(s.pending) > 0
+			s.busy = again
 			c.mu.Unlock()
+			if again {
+				go c.deliver(s)
+			}
 		}
 	}()
 	for {

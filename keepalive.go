@@ -193,7 +193,7 @@ func (c *core) renewed(b *batch, l *Lease, g driver.Grant, err error, sent drive
 		}
 		// The request stays what it was; a backend may grant another ttl.
 		ttl := g.TTL
-		if g.Request = l.grant.Request; ttl > 0 {
+		if g.Request = l.grant.Request; ttl > 0 && ttl >= c.info.MinTTL {
 			g.TTL = ttl
 		}
 		l.grant, l.span = g, span{g.Sent, g.Left}
@@ -239,14 +239,20 @@ func (l *Lease) retry(b *batch, now driver.Instant) {
 
 // plan plans the next renewal of a grant. c.mu is held.
 func (l *Lease) plan(now driver.Instant) {
-	if left := l.span.left - now.Sub(l.span.sent); left <= l.grant.TTL/shortShare {
+	left := l.span.left - now.Sub(l.span.sent)
+	if left <= l.grant.TTL/shortShare {
 		l.due = now.Time().Add(min(left/shortDelayShare, maxShortDelay))
 		l.short = true
 		return
 	}
 	l.due = time.Time{}
-	if !l.grant.Manual {
-		l.due = l.c.slot(l.span.sent.Time(), l.grant.TTL)
+	if l.grant.Manual {
+		return
+	}
+	l.due = l.c.slot(l.span.sent.Time(), l.grant.TTL)
+	// Never at once, whatever a driver says of the ttl.
+	if soonest := now.Time().Add(min(left/shortDelayShare, minRetry)); l.due.Before(soonest) {
+		l.due = soonest
 	}
 }
 

@@ -277,7 +277,7 @@ func TestMaxHoldEndsTheLease(t *testing.T) {
 			t.Error("the key was free before release and deadline")
 		}
 		w.wants(lease.Release(w.ctx))
-		w.wants(lease.Release(w.ctx), locker.ErrLost)
+		w.wants(lease.Release(w.ctx), locker.ErrReleased)
 		if _, err := w.locker(tenSeconds()).TryAcquire(w.ctx, "k"); err != nil {
 			t.Errorf("after release: %v", err)
 		}

@@ -37,6 +37,7 @@ type Lease struct {
 	short    bool      // the next renewal may take a third of what is left
 	inFlight *flight   // the renewal under way
 	released bool      // a release, or an undo, has begun
+	byHolder bool      // it was the holder's own call
 	sentOff  bool      // … and was sent
 }
 
@@ -221,6 +222,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	c.lock()
 	err := l.checkNow(now)
 	switch {
+	case l.released && l.byHolder && errors.Is(err, ErrMaxHold):
+		err = ErrReleased
 	case l.released && errors.Is(err, ErrMaxHold):
 		err = fmt.Errorf("%w: its deadline had passed", ErrLost)
 	case l.released, errors.Is(err, ErrLost):
@@ -231,14 +234,21 @@ func (l *Lease) Release(ctx context.Context) error {
 		c.unlock()
 		return c.fail("release", l.ks.key, err)
 	}
-	l.released = true
+	l.released, l.byHolder = true, true
 	c.dropUndo(l)
 	c.calls++ // Close waits for it
 	defer c.exit()
 	if l.cause == nil {
 		l.end(ErrReleased)
 	}
+	told := false
+	defer func() {
+		if !told { // OnEvent panics: the key is given back all the same
+			_ = l.release(context.WithoutCancel(ctx))
+		}
+	}()
 	c.unlock()
+	told = true
 	return c.fail("release", l.ks.key, l.release(context.WithoutCancel(ctx)))
 }
 
@@ -253,7 +263,17 @@ func (l *Lease) release(ctx context.Context) error {
 	l.sentOff = true
 	g := l.grant
 	c.unlock()
+	answered := false
+	defer func() {
+		if !answered { // the driver panics
+			c.lock()
+			defer c.unlock()
+			l.gone()
+			c.undo(g, nil, c.clock.now(), ErrAmbiguous)
+		}
+	}()
 	err := c.sendRelease(ctx, g, begun.Time().Add(c.opts.ReleaseTimeout))
+	answered = true
 	c.lock()
 	defer c.unlock()
 	l.gone()

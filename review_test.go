@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -464,4 +466,183 @@ type stuckBreaker struct{ driver.Driver }
 func (stuckBreaker) Break(ctx context.Context, _ string, _ driver.Token, _ driver.Break) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+func TestCloseWaitsForAReleaseBegunMeanwhile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, tp := w.tapped(tenSeconds())
+		lease := w.acquire(l, "k")
+		tp.when(opRelease, func(ctx context.Context, _ seen, send next) (driver.Grant, error) {
+			<-time.After(time.Second)
+			return send(ctx)
+		})
+		go func() { // the usual holder: woken by Close itself
+			<-lease.Done()
+			_ = lease.Release(w.ctx)
+		}()
+		go func() {
+			_ = l.Do(w.ctx, "other", func(ctx context.Context, _ *locker.Lease) error {
+				<-ctx.Done()
+				<-time.After(100 * time.Millisecond)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		w.wants(l.Close())
+		w.free("k")
+		w.free("other")
+	})
+}
+
+func TestPanicsWhileReleasingBreakNothing(t *testing.T) {
+	for _, kind := range []locker.EventKind{locker.EventGranted, locker.EventEnded, locker.EventReleased, 0} {
+		for _, way := range []string{"Release", "Do", "Close"} {
+			t.Run(fmt.Sprint(way, " ", kind), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					armed := kind != 0
+					l, tp := w.tapped(&locker.Options{TTL: ttl, OnEvent: func(e locker.Event) {
+						if armed && e.Kind == kind {
+							armed = false
+							panic("boom")
+						}
+					}})
+					if kind == 0 {
+						tp.when(opRelease, first(1, func(context.Context, seen, next) (driver.Grant, error) { panic("boom") }))
+					}
+					func() {
+						defer func() { _ = recover() }()
+						switch way {
+						case "Release":
+							_ = w.acquire(l, "k").Release(w.ctx)
+						case "Do":
+							_ = l.Do(w.ctx, "k", func(context.Context, *locker.Lease) error { return nil })
+						case "Close":
+							if kind != locker.EventEnded {
+								return // Close releases on goroutines of its own
+							}
+							w.acquire(l, "k")
+							_ = l.Close()
+						}
+					}()
+					pass(time.Second)
+					w.free("k")
+					if way != "Close" {
+						w.wants(w.acquire(l, "k", locker.WithWait(time.Second)).Release(w.ctx))
+						w.nothingLeft(l)
+					}
+					begun := time.Now()
+					_ = l.Close()
+					if d := time.Since(begun); d > time.Second {
+						t.Errorf("Close took %v", d)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestClientsErrorsCanBeFoundInADoubt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, tp := w.tapped(tenSeconds())
+		raw := &net.OpError{Op: "dial", Err: io.EOF}
+		tp.when(opTry, func(ctx context.Context, s seen, send next) (driver.Grant, error) {
+			if s.n == 1 {
+				return lostReply(ctx, s, send)
+			}
+			return driver.Grant{}, driver.Wrap(driver.ErrUnavailable, raw)
+		})
+		_, err := l.TryAcquire(w.ctx, "k")
+		w.wants(err, locker.ErrAmbiguous, io.EOF)
+		var op *net.OpError
+		if !errors.As(err, &op) || errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("got %v: want the client's error in it, and no answer", err)
+		}
+		tp.when(opTry, func(context.Context, seen, next) (driver.Grant, error) {
+			return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, driver.ErrTokenRegression)
+		})
+		_, err = l.TryAcquire(w.ctx, "k2")
+		w.wants(err, locker.ErrAmbiguous)
+		if errors.Is(err, locker.ErrTokenRegression) {
+			t.Errorf("got %v: a doubt was taken for an answer", err)
+		}
+	})
+}
+
+func TestPanickingListenerIsToldTheRest(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var mu sync.Mutex
+		told := map[locker.EventKind]int{}
+		l, tp := w.tapped(&locker.Options{TTL: ttl, OnEvent: func(e locker.Event) {
+			mu.Lock()
+			told[e.Kind]++
+			mu.Unlock()
+			if e.Kind == locker.EventGranted {
+				<-time.After(2 * ttl)
+				panic("boom")
+			}
+		}})
+		tp.when(opRenew, unavailable)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = l.TryAcquire(w.ctx, "k")
+		}()
+		pass(ttl)
+		mu.Lock()
+		defer mu.Unlock()
+		if told[locker.EventEnded] != 1 {
+			t.Errorf("told %v, want the end once", told)
+		}
+	})
+}
+
+func TestTinyTTLsFromADriverDoNotSpin(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, tp := w.tapped(tenSeconds())
+		lease := w.acquire(l, "k")
+		tp.when(opRenew, func(ctx context.Context, _ seen, send next) (driver.Grant, error) {
+			g, err := send(ctx)
+			g.TTL = 10 * time.Microsecond
+			return g, err
+		})
+		pass(5 * ttl)
+		if n := tp.requests(opRenew); n > 20 || !lease.Valid() {
+			t.Errorf("%d renewals in 5 ttl (%v)", n, lease.Err())
+		}
+	})
+}
+
+func TestUnsupportedPollEndsTheWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.acquire(w.locker(tenSeconds()), "k")
+		l, tp := w.tapped(tenSeconds())
+		tp.when(opPoll, func(context.Context, seen, next) (driver.Grant, error) { return driver.Grant{}, driver.ErrUnsupported })
+		_, err := l.Acquire(w.ctx, "k", locker.WithWait(time.Minute))
+		w.wants(err, locker.ErrUnsupported)
+		if tries, places := tp.saw(opTry), tp.saw(opEnqueue); len(tries) != 1 || len(places) != 1 {
+			t.Errorf("%d tries and %d places, want 1 and 1", len(tries), len(places))
+		}
+	})
+}
+
+func TestSecondReleaseOfAMaxHoldLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.locker(tenSeconds())
+		lease := w.acquire(l, "k", locker.WithMaxHold(time.Second))
+		<-lease.Done()
+		w.wants(lease.Release(w.ctx))
+		w.wants(lease.Release(w.ctx), locker.ErrReleased)
+	})
+}
+
+func TestCloseTellsOfAReleaseWithoutAnAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, tp := w.tapped(tenSeconds())
+		w.acquire(l, "k")
+		tp.when(opRelease, func(context.Context, seen, next) (driver.Grant, error) {
+			<-time.After(time.Hour)
+			return driver.Grant{}, driver.ErrAmbiguous
+		})
+		w.wants(l.Close(), locker.ErrAmbiguous)
+		pass(2 * time.Hour)
+	})
 }

@@ -132,7 +132,7 @@ func (c *core) arm() {
 	}
 	now, at := time.Now(), s.entries[0].at
 	if !c.clock.packageOnly && s.least > 0 {
-		if look := now.Add(s.least / suspendShare); look.Before(at) {
+		if look := now.Add(max(s.least/suspendShare, suspendNoise)); look.Before(at) {
 			at = look
 		}
 	}
@@ -249,12 +249,12 @@ func (w *workers) do(f func()) {
 	}
 }
 
-// wait returns when there is nothing left to do, or after d.
-func (w *workers) wait(d time.Duration) {
+// wait returns true when there is nothing left to do, and false after d.
+func (w *workers) wait(d time.Duration) bool {
 	w.mu.Lock()
 	if w.running == 0 {
 		w.mu.Unlock()
-		return
+		return true
 	}
 	if w.idle == nil {
 		w.idle = make(chan struct{})
@@ -265,7 +265,9 @@ func (w *workers) wait(d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-idle:
+		return true
 	case <-t.C:
+		return false
 	}
 }
 
