@@ -95,11 +95,11 @@ func (o opaque) Error() string { return o.err.Error() }
 // Is finds what is not portable.
 func (o opaque) Is(target error) bool {
 	for _, p := range portable {
-		if target == p { //nolint:errorlint // the very sentinel is what is hidden
+		if target == p {
 			return false
 		}
 	}
-	return target != ErrAmbiguous && errors.Is(o.err, target) //nolint:errorlint // as above
+	return target != ErrAmbiguous && errors.Is(o.err, target)
 }
 
 // As finds what is not a refusal.
