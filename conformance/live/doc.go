@@ -1,0 +1,2 @@
+// Package live runs the conformance suite on real servers.
+package live

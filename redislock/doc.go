@@ -1,0 +1,2 @@
+// Package redislock is the backend for Redis and Valkey.
+package redislock
