@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/fencelock/locker/driver"
@@ -46,6 +47,69 @@ func TestRemovedWhileFree(t *testing.T) {
 	if err != nil || len(entries) != 3 {
 		t.Errorf("%d files left (%v), want two records and an end", len(entries), err)
 	}
+}
+
+// S3-2, on a directory: a contender is paused between any two of its steps, and once more
+// behind that, and others use and collect its numbers meanwhile, also the one that it has
+// just linked. It answers with a grant above all of theirs: that its record was gone
+// already when it wanted to take it back was an error once.
+func TestPausedContenderMissesNumbers(t *testing.T) {
+	t.Parallel()
+	every := 3 // of the first pauses; all in a full run
+	if os.Getenv("LOCKER_TEST_SIZE") != "" {
+		every = 1
+	}
+	steps(t, 8, func(t *testing.T, step int) bool {
+		first, paused := step*every, false
+		for second := first + 1; ; second++ {
+			reached := missNumbers(t, first, second)
+			paused = paused || reached > 0
+			if reached < 2 {
+				return paused
+			}
+		}
+	})
+}
+
+func missNumbers(t *testing.T, pauses ...int) (reached int) {
+	t.Helper()
+	dir := directory(t)
+	const keep = 2
+	other := on(t, dir, newDouble(), here(t), &Options{Keep: keep, NoSync: true})
+	if err := other.Release(within(t), acquire(t, other, "k")); err != nil {
+		t.Fatal(err)
+	}
+	sys := newDouble()
+	a := on(t, dir, sys, here(t), &Options{NoSync: true})
+	var last driver.Token
+	n := 0
+	sys.set(func(call, _ string) error {
+		if n++; !slices.Contains(pauses, n) {
+			return nil
+		}
+		reached++
+		for range 2*keep + 1 { // the last but keep is collected, the rest every so often
+			g, err := other.TryAcquire(within(t), request("k"))
+			if errors.Is(err, driver.ErrHeld) {
+				break // a's record stands already
+			}
+			if err != nil {
+				t.Errorf("%v, before %s: %v", pauses, call, err)
+				break
+			}
+			last = g.Token
+			if err := other.Release(within(t), g); err != nil {
+				t.Errorf("%v, before %s: release: %v", pauses, call, err)
+			}
+		}
+		return nil
+	}, nil)
+	g, err := a.TryAcquire(within(t), request("k"))
+	sys.set(nil, nil)
+	if err != nil || g.Token <= last {
+		t.Errorf("%v: got token %v (%v), want more than %v", pauses, g.Token, err, last)
+	}
+	return reached
 }
 
 // The holder's own process may break its lock, and then once more with Now.

@@ -272,10 +272,10 @@ func usedUp(err error) error {
 }
 
 // takeBack removes a record of mine that should not have been made. Nobody can have built
-// on it: it has not ended.
+// on it: it has not ended. Whoever collects old numbers may have been faster.
 func (s *store) takeBack(l *lease, r epoch.Record, cause error) error {
 	if st, err := s.sys.lstat(l.path); err == nil && st.id == l.file {
-		if err := s.sys.unlink(l.path); err != nil {
+		if err := s.sys.unlink(l.path); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return s.giveBack(l, r, "unlink", err)
 		}
 	}
