@@ -81,8 +81,12 @@ func isClosing(s string) bool {
 	return strings.HasPrefix(s, "ok  \t") || strings.HasPrefix(s, "FAIL\t") || strings.HasPrefix(s, "?   \t")
 }
 
+// raceReport is how the race detector begins. The report of a process that a test started,
+// and then killed, fails nothing by itself.
+const raceReport = "WARNING: DATA RACE"
+
 func (l *log) end(t test, action string) {
-	if action == "fail" {
+	if out := l.output[t]; action == "fail" || out != nil && strings.Contains(out.String(), raceReport) {
 		l.broken = true
 		if t.name != "" {
 			l.failed = append(l.failed, t)

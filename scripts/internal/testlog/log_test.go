@@ -35,6 +35,15 @@ const green = `
 {"Action":"pass","Package":"p"}
 `
 
+// racing is a log whose test passed although a process that it started had a race.
+const racing = `
+{"Action":"run","Package":"p","Test":"TestGood"}
+{"Action":"output","Package":"p","Test":"TestGood","Output":"WARNING: DATA RACE\n"}
+{"Action":"pass","Package":"p","Test":"TestGood"}
+{"Action":"run","Package":"p","Test":"TestOther"}
+{"Action":"pass","Package":"p","Test":"TestOther"}
+`
+
 const noBuild = `
 {"ImportPath":"p","Action":"build-output","Output":"p.go:1:1: expected package\n"}
 {"ImportPath":"p","Action":"build-fail"}
@@ -50,6 +59,7 @@ func TestSummary(t *testing.T) {
 		{"green", green, "ok  \tp\t0.1s\n1 passed, 0 failed, 0 skipped\n", true},
 		{"mixed", mixed, "=== p TestBad\nbad says\n=== p TestHang\nhang says\n=== p \nexit status 2\n" +
 			"ok  \ta\t0.1s\nFAIL\tp\t0.1s\n1 passed, 1 failed, 1 skipped\n", false},
+		{"a race in a child", racing, "=== p TestGood\nWARNING: DATA RACE\n1 passed, 1 failed, 0 skipped\n", false},
 		{"does not build", noBuild, "p.go:1:1: expected package\nFAIL\tp [build failed]\n" +
 			"0 passed, 0 failed, 0 skipped\n", false},
 		{"empty", "", "0 passed, 0 failed, 0 skipped\n", false},
