@@ -1,0 +1,275 @@
+package netfault
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// The directions.
+const (
+	requests = iota
+	replies
+)
+
+// conn is one connection of a client and the one to the server behind it.
+type conn struct {
+	p       *Proxy
+	number  uint64
+	client  net.Conn
+	server  net.Conn // nil while swallowed: nothing is behind it
+	queue   [2]chan chunk
+	done    chan struct{}
+	closing sync.Once
+
+	mu   sync.Mutex
+	born uint64 // the version of the faults when it was opened
+	gap  bool   // bytes were swallowed
+	turn turn
+	// shaking: the handshake is not over; shaken are its bytes.
+	shaking bool
+	shaken  []byte
+	bytes   [2]int64  // arrived here, for Cut
+	chunks  [2]uint64 // of them
+	due     [2]time.Time
+}
+
+// turn is what the client sends up to the server's next bytes.
+type turn struct {
+	number    int // from 0
+	begun     bool
+	version   uint64 // of the faults when it began
+	handshake bool
+	answered  bool
+	before    bool // the reset of Faults.OneIn
+	after     bool
+	bytes     [2]int64
+	harmed    [2]uint64 // the version in which it was counted
+	copied    *replay
+}
+
+// chunk is bytes on their way. end: no more will come. reset: the connection's end.
+type chunk struct {
+	b     []byte
+	due   time.Time
+	end   bool
+	reset bool
+}
+
+// queued is how many chunks may be under way in one direction.
+const queued = 1024
+
+func newConn(p *Proxy, client net.Conn, number uint64) *conn {
+	c := &conn{p: p, client: client, number: number, done: make(chan struct{}), shaking: p.handshake != nil}
+	c.turn.number = -1
+	for i := range c.queue {
+		c.queue[i] = make(chan chunk, queued)
+	}
+	return c
+}
+
+// serve runs until both directions have ended, or the connection was reset.
+func (c *conn) serve() {
+	defer c.p.wg.Done()
+	defer c.p.forget(c)
+	defer c.reset()
+	c.p.passing.RLock()
+	c.mu.Lock()
+	c.born = c.p.version
+	swallowed := c.p.faults.Requests.Hole && c.p.faults.From != NextTurn
+	c.gap = swallowed // as a connect would be: it is over at the next change
+	c.mu.Unlock()
+	c.p.passing.RUnlock()
+	if swallowed {
+		c.swallow()
+		return
+	}
+	server, err := c.p.dial()
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	c.server = server
+	c.mu.Unlock()
+	select {
+	case <-c.done: // reset while it was dialled
+		_ = server.Close()
+		return
+	default:
+	}
+	var pumps sync.WaitGroup
+	pumps.Go(func() { c.read(requests, c.client) })
+	pumps.Go(func() { c.read(replies, server) })
+	pumps.Go(func() { c.write(requests, server) })
+	pumps.Go(func() { c.write(replies, c.client) })
+	pumps.Wait()
+}
+
+// swallow reads until the client gives up, and then waits for the next change.
+func (c *conn) swallow() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := c.client.Read(buf)
+		if n > 0 {
+			c.mu.Lock()
+			c.p.harm(&c.turn.harmed[requests], c.born, requests)
+			c.mu.Unlock()
+		}
+		if err != nil {
+			<-c.done
+			return
+		}
+	}
+}
+
+// reset ends the connection at once: the client gets a reset.
+func (c *conn) reset() {
+	c.closing.Do(func() {
+		close(c.done)
+		abort(c.client)
+		c.mu.Lock()
+		server := c.server
+		c.mu.Unlock()
+		if server != nil {
+			_ = server.Close()
+		}
+	})
+}
+
+func (c *conn) hasGap() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gap
+}
+
+// read judges what arrives from one side and queues it for the other.
+func (c *conn) read(dir int, from net.Conn) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			for _, k := range c.judge(dir, bytes.Clone(buf[:n])) {
+				if !c.enqueue(dir, k) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			c.mu.Lock()
+			due := c.due[dir]
+			c.mu.Unlock()
+			broken := dir == replies && !errors.Is(err, io.EOF)
+			c.enqueue(dir, chunk{due: due, end: true, reset: broken})
+			return
+		}
+	}
+}
+
+func (c *conn) enqueue(dir int, k chunk) bool {
+	select {
+	case c.queue[dir] <- k:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// write delivers what is queued when it is due. When the receiver is gone it goes on
+// throwing away, so that the other direction can end in its own time: a request that was
+// sent still arrives when its client is gone.
+func (c *conn) write(dir int, to net.Conn) {
+	gone := false
+	for {
+		var k chunk
+		select {
+		case k = <-c.queue[dir]:
+		case <-c.done:
+			return
+		}
+		if !c.wait(k.due) {
+			return
+		}
+		if len(k.b) > 0 && !gone {
+			gone = !c.put(dir, to, k.b)
+		}
+		switch {
+		case k.reset, gone && dir == requests: // the server is gone
+			c.reset()
+			return
+		case k.end && c.holed(dir): // the end is swallowed, too
+			<-c.done
+			return
+		case k.end:
+			if t, ok := to.(*net.TCPConn); ok {
+				_ = t.CloseWrite()
+			}
+			return
+		}
+	}
+}
+
+func (c *conn) wait(due time.Time) bool {
+	d := time.Until(due)
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// oneWrite bounds how long a write may hold back Apply; what is left of the chunk is then
+// judged again.
+const oneWrite = 100 * time.Millisecond
+
+// put writes a chunk, unless it falls into a hole. It reports whether the receiver is
+// still there.
+func (c *conn) put(dir int, to net.Conn, b []byte) bool {
+	for len(b) > 0 {
+		n, err := c.putSome(dir, to, b)
+		b = b[n:]
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *conn) putSome(dir int, to net.Conn, b []byte) (int, error) {
+	c.p.passing.RLock()
+	defer c.p.passing.RUnlock()
+	if c.harmNow(dir).Hole {
+		c.swallowed(dir)
+		return len(b), nil
+	}
+	_ = to.SetWriteDeadline(time.Now().Add(oneWrite))
+	n, err := to.Write(b)
+	c.p.passed(dir, n)
+	return n, err
+}
+
+func (c *conn) holed(dir int) bool {
+	c.p.passing.RLock()
+	defer c.p.passing.RUnlock()
+	if !c.harmNow(dir).Hole {
+		return false
+	}
+	c.swallowed(dir)
+	return true
+}
+
+func (c *conn) swallowed(dir int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gap = true
+	c.p.harm(&c.turn.harmed[dir], c.p.version, dir)
+}
