@@ -294,6 +294,26 @@ func eventually(t testing.TB, patience time.Duration, what string, f func() bool
 	}
 }
 
+// dies does to a grant what the end of its process does: its descriptor is closed. A child
+// that another test is just starting has a copy until it executes its program.
+func dies(t testing.TB, d *Driver, g driver.Grant) {
+	t.Helper()
+	v, _ := d.Held(g)
+	l, ok := v.(*lease)
+	if !ok {
+		t.Fatal("the grant is not held")
+	}
+	fd, err := syscall.Open(l.path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	d.store.Drop(v)
+	eventually(t, time.Second, "nobody has the descriptor", func() bool {
+		return syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil
+	})
+}
+
 // pass waits until that much time has gone by on the boot clock.
 func pass(t testing.TB, d time.Duration) {
 	t.Helper()

@@ -98,7 +98,7 @@ func (f *sketch) discard() {
 	_ = f.sys.close(f.fd)
 }
 
-// slurp reads a small file.
+// slurp reads a small file. A regular file's read is short at its end only (read(2)).
 func slurp(sys system, fd int) ([]byte, error) {
 	b := make([]byte, 0, 2048)
 	for {
@@ -107,12 +107,10 @@ func slurp(sys system, fd int) ([]byte, error) {
 			return nil, err
 		}
 		b = b[:len(b)+n]
-		if n == 0 || len(b) > maxFile {
+		if len(b) < cap(b) || len(b) > maxFile {
 			return b, nil
 		}
-		if len(b) == cap(b) {
-			b = append(b, make([]byte, len(b))...)[:len(b)]
-		}
+		b = append(b, make([]byte, len(b))...)[:len(b)]
 	}
 }
 

@@ -218,9 +218,20 @@ func (s *store) probe() error {
 	if s.margin, err = granularity(odd, st.mtime); err != nil {
 		return err
 	}
+	return s.lock(f)
+}
+
+// lock locks a file as a grant does.
+func (s *store) lock(f *sketch) error {
 	if err := s.sys.flock(f.fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return driver.Wrap(driver.ErrUnsupported, fmt.Errorf("flock in %s: %w", s.dir, err))
 	}
+	return nil
+}
+
+// excludes finds out, on a locked file, whether flock means anything here. Whoever makes
+// the namespace does that once for all.
+func (s *store) excludes(f *sketch) error {
 	other, err := s.sys.open("/proc/self/fd/"+strconv.Itoa(f.fd), syscall.O_RDONLY, 0)
 	if err != nil {
 		return driver.Wrap(driver.ErrUnsupported, fmt.Errorf("open a file again through /proc: %w", err))
@@ -275,6 +286,12 @@ func (s *store) createLayout(path string, record []byte) (bool, error) {
 		return false, refused("create", path, err)
 	}
 	defer func() { f.discard() }()
+	if err := s.lock(f); err != nil {
+		return false, err
+	}
+	if err := s.excludes(f); err != nil {
+		return false, err
+	}
 	err = f.fill(record)
 	if err == nil && s.shared {
 		err = s.sys.chmod(f.fd, s.fileMode)

@@ -206,8 +206,7 @@ func TestFS4OtherBoots(t *testing.T) {
 			a, b := on(t, dir, inside(c.holder), c.holder, nil), on(t, dir, inside(c.contender), c.contender, nil)
 			g := acquire(t, a, "k")
 			if !c.lives {
-				v, _ := a.Held(g)
-				a.store.Drop(v) // the process is gone, its descriptor with it
+				dies(t, a, g)
 			}
 			began := driver.Now()
 			err := tryErr(b, "k", t)
@@ -237,8 +236,7 @@ func TestFS4ObservationIsWrittenDown(t *testing.T) {
 	dir := directory(t)
 	a := on(t, dir, kernel{}, host{boot: "1"}, nil)
 	g := acquire(t, a, "k")
-	v, _ := a.Held(g)
-	a.store.Drop(v)
+	dies(t, a, g)
 	began := driver.Now()
 	eventually(t, 3*ttl, "a fresh process takes over", func() bool {
 		b, err := open(within(t), dir, nil, kernel{}, host{boot: "2"})
@@ -532,6 +530,9 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := open(within(t), directory(t), nil, sys, here(t)); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, syscall.ENOLCK) {
 		t.Errorf("no flock: got %v", err)
 	}
+	if _, err := open(within(t), directory(t), nil, lockless{kernel{}}, here(t)); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), "does not exclude") {
+		t.Errorf("a flock that does nothing: got %v", err)
+	}
 	for magic, want := range map[int64]string{0x6969: "nfs", 0x65735546: "fuse", 0x4d44: "vfat", 0x12345: "0x12345"} {
 		if _, err := accept(magic); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%#x: got %v", magic, err)
@@ -541,6 +542,11 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("tmpfs: got %+v, %v", fs, err)
 	}
 }
+
+// lockless is a file system whose flock does nothing.
+type lockless struct{ system }
+
+func (lockless) flock(int, int) error { return nil }
 
 func TestHostFacts(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fencelock/locker/driver"
@@ -25,18 +26,28 @@ type host struct {
 // thisHost reads where the process runs.
 func thisHost() (host, error) {
 	var h host
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := readSmall("/proc/sys/kernel/random/boot_id")
 	if h.boot = strings.TrimSpace(string(id)); err == nil && h.boot == "" {
 		err = errors.New("it is empty")
 	}
 	if err != nil {
 		return host{}, driver.Wrap(driver.ErrUnsupported, fmt.Errorf("the boot id cannot be read: %w", err))
 	}
-	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
+	if id, err := readSmall("/etc/machine-id"); err == nil {
 		h.machine = machineID(string(id))
 	}
 	h.offset, err = bootOffset()
 	return h, err
+}
+
+// readSmall is os.ReadFile without the calls that a file of a few lines does not need.
+func readSmall(path string) ([]byte, error) {
+	fd, err := kernel{}.open(path, syscall.O_RDONLY, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = kernel{}.close(fd) }()
+	return slurp(kernel{}, fd)
 }
 
 // machineID returns a usable machine id, or none.
@@ -62,7 +73,7 @@ func bootOffset() (time.Duration, error) {
 	if own != children {
 		return 0, driver.Wrap(driver.ErrUnsupported, errors.New("the process has made a time namespace for its children: the boot clock's offset is unknown"))
 	}
-	b, err := os.ReadFile("/proc/self/timens_offsets")
+	b, err := readSmall("/proc/self/timens_offsets")
 	if err != nil {
 		return 0, driver.Wrap(driver.ErrUnsupported, fmt.Errorf("the time namespace cannot be read: %w", err))
 	}

@@ -195,8 +195,7 @@ func TestSyncOrder(t *testing.T) {
 	if got, want := order(func() { g = acquire(t, fresh, "k") }), made+"lock-3, sync k"; got != want {
 		t.Errorf("a fresh driver, released by its holder:\n got %s\nwant %s", got, want)
 	}
-	v, _ := fresh.Held(g)
-	fresh.store.Drop(v) // killed
+	dies(t, fresh, g)
 	third := on(t, dir, sys, here(t), nil)
 	if got, want := order(func() { g = acquire(t, third, "k") }), "write lock-3.end, "+made+"lock-4, sync k, sync locker"; got != want {
 		t.Errorf("a fresh driver after a killed holder:\n got %s\nwant %s", got, want)
@@ -222,8 +221,8 @@ func TestSystemCalls(t *testing.T) {
 	if syncs > 2 {
 		t.Errorf("%d fsyncs", syncs)
 	}
-	if all-open > 42 {
-		t.Errorf("%d system calls from acquire to release: %v", all-open, sys.log)
+	if all > 47 || all-open > 37 {
+		t.Errorf("%d system calls, %d of them from acquire to release: %v", all, all-open, sys.log)
 	}
 	sys.reset()
 	if g, _ = d.TryAcquire(within(t), request("k")); g.Token == 0 {
@@ -234,7 +233,7 @@ func TestSystemCalls(t *testing.T) {
 	}
 	warm, syncs := sys.total()
 	t.Logf("warm: %d system calls, %d of them fsync", warm, syncs)
-	if warm > 30 || syncs > 2 {
+	if warm > 25 || syncs > 2 {
 		t.Errorf("warm: %d system calls, %d fsyncs: %v", warm, syncs, sys.log)
 	}
 }

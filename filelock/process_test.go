@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -125,9 +126,9 @@ func childMain() {
 		hammer(d, key)
 	case "steps":
 		die, _ := strconv.Atoi(os.Getenv("LOCKER_STEP"))
-		n := 0
+		var n atomic.Int64 // the collector makes calls too
 		sys.set(func(string, string) error {
-			if n++; n == die {
+			if n.Add(1) == int64(die) {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
@@ -161,6 +162,11 @@ func obey(ctx context.Context, d *Driver, key string) {
 			}
 		case "release":
 			if err = d.Release(call, g); err == nil {
+				fmt.Println("ok")
+			}
+		case "break", "now":
+			token, _ := driver.ParseToken(os.Getenv("LOCKER_TOKEN"))
+			if err = d.Break(call, key, token, driver.Break{Now: lines.Text() == "now"}); err == nil {
 				fmt.Println("ok")
 			}
 		case "inherit": // a process of its own that keeps the descriptor
@@ -425,6 +431,90 @@ func TestKilledAtEveryStep(t *testing.T) {
 			return
 		}
 	}
+}
+
+// FS8: a contender that is killed at any of its system calls while it seals the record of
+// a dead holder and takes the next number leaves a key that is free at once.
+func TestSealerKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	killedAtEveryStep(t, 25, func(t *testing.T, d *Driver, dir string, step int) bool {
+		g := acquire(t, d, "k")
+		dies(t, d, g)
+		c := start(t, 0, "steps", dir, "k", "LOCKER_STEP="+strconv.Itoa(step))
+		got := c.ask("try")
+		c.kill()
+		next := d.mustBeFree(t, g.Token)
+		if s, ok := strings.CutPrefix(got, "granted "); ok && fmt.Sprint(next.Token-1) != s {
+			t.Errorf("step %d: token %v behind one %s", step, next.Token, got)
+		}
+		return got == "gone"
+	})
+}
+
+// FS8: whoever breaks a lock may be killed at any of its system calls: the break is made
+// or not, the holder keeps its right to renew or loses it, another break with Now and the
+// holder's release work on, and the key goes on.
+func TestBreakerKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"break", "now"} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			killedAtEveryStep(t, 12, func(t *testing.T, d *Driver, dir string, step int) bool {
+				g := acquire(t, d, "k")
+				c := start(t, 0, "steps", dir, "k", "LOCKER_STEP="+strconv.Itoa(step), "LOCKER_TOKEN="+g.Token.String())
+				got := c.ask(op)
+				c.kill()
+				if _, err := d.Renew(within(t), g); err != nil && !errors.Is(err, driver.ErrLost) {
+					t.Errorf("step %d: renew: %v", step, err)
+				} else if err == nil && got == "ok" {
+					t.Errorf("step %d: a broken grant was renewed", step)
+				}
+				if step%2 == 0 {
+					if err := opened(t, dir).Break(within(t), "k", g.Token, driver.Break{Now: true}); err != nil && !errors.Is(err, driver.ErrLost) {
+						t.Errorf("step %d: break with Now: %v", step, err)
+					}
+				} else if err := d.Release(within(t), g); err != nil && !errors.Is(err, driver.ErrLost) {
+					t.Errorf("step %d: release: %v", step, err)
+				}
+				d.mustBeFree(t, g.Token)
+				return got == "gone"
+			})
+		})
+	}
+}
+
+// killedAtEveryStep runs f with 1, 2, … until it says that the child was not killed, which
+// must not be too soon.
+func killedAtEveryStep(t *testing.T, least int, f func(t *testing.T, d *Driver, dir string, step int) bool) {
+	t.Helper()
+	dir := directory(t)
+	d := opened(t, dir)
+	for step := 1; ; step++ {
+		if f(t, d, dir, step) {
+			continue
+		}
+		if t.Logf("%d steps", step-1); step <= least {
+			t.Errorf("only %d steps, want at least %d", step-1, least)
+		}
+		return
+	}
+}
+
+// mustBeFree acquires the key k and releases it again.
+func (d *Driver) mustBeFree(t *testing.T, last driver.Token) (g driver.Grant) {
+	t.Helper()
+	eventually(t, time.Second, "the key is free", func() bool {
+		var err error
+		g, err = d.TryAcquire(within(t), request("k"))
+		return err == nil
+	})
+	if g.Token <= last {
+		t.Fatalf("token %v after %v", g.Token, last)
+	}
+	if err := d.Release(within(t), g); err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // PR2, EX1: a stopped holder's key is free after its ttl, and it learns so.

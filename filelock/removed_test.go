@@ -136,11 +136,7 @@ func TestTouchedRecordOfADeadHolder(t *testing.T) {
 	dir := directory(t)
 	a, b := opened(t, dir), opened(t, dir)
 	g := acquire(t, a, "k")
-	l := a.store.held.get(leaseID{g.Attempt, "k", 1})
-	if l == nil {
-		t.Fatal("the lease is not registered")
-	}
-	a.store.Drop(l) // what a kill does
+	dies(t, a, g)
 	if out, err := exec.Command("touch", filepath.Join(dir, "locker", "k", "lock-1")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

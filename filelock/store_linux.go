@@ -105,7 +105,7 @@ func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record
 		return nil, refused("create", path, err)
 	}
 	l := &lease{id: leaseID{r.Holder, key, n}, path: path, fd: f.fd, turn: make(chan struct{}, 1)}
-	if err := s.prepare(f, l, content); err != nil {
+	if err := s.prepare(f, l, content, now); err != nil {
 		f.discard()
 		return nil, refused("write", path, err)
 	}
@@ -190,8 +190,9 @@ func (s *store) mkdir(dir string) error {
 }
 
 // prepare makes the file what it will be from the moment it has a name: complete, its
-// beat set, locked by this process, and durable.
-func (s *store) prepare(f *sketch, l *lease, content []byte) error {
+// beat set to the boot clock as it was when its holder began, locked by this process,
+// and durable.
+func (s *store) prepare(f *sketch, l *lease, content []byte, beat time.Duration) error {
 	if err := f.fill(content); err != nil {
 		return err
 	}
@@ -208,11 +209,7 @@ func (s *store) prepare(f *sketch, l *lease, content []byte) error {
 	if err := s.sys.flock(f.fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return err
 	}
-	now, err := s.now()
-	if err != nil {
-		return err
-	}
-	if err := s.sys.touch(f.fd, now); err != nil {
+	if err := s.sys.touch(f.fd, beat); err != nil {
 		return err
 	}
 	if s.sync {

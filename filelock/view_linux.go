@@ -38,7 +38,6 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 	}
 	var content []byte
 	var st stat
-	var gone bool
 	fd, err := s.sys.open(path, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -51,7 +50,7 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 		return epoch.View{}, refused("open", path, err)
 	default:
 		defer func() { _ = s.sys.close(fd) }()
-		if content, st, gone, err = s.examine(fd); err != nil {
+		if content, st, err = s.examine(fd); err != nil {
 			return epoch.View{}, refused("read", path, err)
 		}
 	}
@@ -94,20 +93,19 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 	} else {
 		v.Unheld = true
 	}
+	// Whoever gets the lock knows that the holder has gone.
+	gone := s.sys.flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil
 	err = s.age(&v, &r, path, st, before, gone)
 	return v, err
 }
 
-// examine reads an open record, and whether its holder has gone: whoever gets the lock
-// knows that.
-func (s *store) examine(fd int) (content []byte, st stat, gone bool, err error) {
+// examine reads an open record.
+func (s *store) examine(fd int) (content []byte, st stat, err error) {
 	if st, err = s.sys.fstat(fd); err != nil || !st.regular {
-		return nil, st, false, err
+		return nil, st, err
 	}
-	if content, err = slurp(s.sys, fd); err != nil {
-		return nil, st, false, err
-	}
-	return content, st, s.sys.flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil, nil
+	content, err = slurp(s.sys, fd)
+	return content, st, err
 }
 
 // age says how long ago the record was last renewed, and whether its holder is gone.
