@@ -176,6 +176,10 @@ func (d *double) unlink(path string) error {
 	return wrap0(d, "unlink", path, func() error { return d.kernel.unlink(path) })
 }
 
+func (d *double) rmdir(path string) error {
+	return wrap0(d, "rmdir", path, func() error { return d.kernel.rmdir(path) })
+}
+
 func (d *double) unlinkat(dir int, name string) error {
 	return wrap0(d, "unlinkat", d.path(dir)+"/"+name, func() error { return d.kernel.unlinkat(dir, name) })
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -610,6 +611,21 @@ func TestFS7TwoUsers(t *testing.T) {
 		t.Errorf("release: %s", got)
 	}
 	acquire(t, root, "k")
+
+	// Killed at any step of making a key's directory, the first user leaves one for all.
+	for step := 1; ; step++ {
+		key := fmt.Sprint("new", step)
+		c := start(t, 0, "steps", shared, key, "LOCKER_STEP="+strconv.Itoa(step))
+		got := c.ask("try")
+		c.kill()
+		other := start(t, 65534, "loop", shared, key)
+		eventually(t, time.Second, fmt.Sprintf("another user has the key behind a kill at step %d", step), func() bool {
+			return strings.HasPrefix(other.ask("try"), "granted ")
+		})
+		if got != "gone" {
+			break
+		}
+	}
 
 	opened(t, private)
 	v := start(t, 65534, "open", private, "k")

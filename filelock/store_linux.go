@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -172,21 +173,49 @@ func (s *store) sketchKey(dir string) (f *sketch, fresh bool, err error) {
 	return f, true, err
 }
 
-// mkdir makes a directory with the namespace's mode.
+// mkdir makes a directory with the namespace's mode. Where others must be able to write in
+// it, it has that mode before it has its name: the umask takes it away at first, and who
+// is killed behind the mkdir would leave a key that only its own user can have.
 func (s *store) mkdir(dir string) error {
-	err := s.sys.mkdir(dir, s.dirMode)
-	if err != nil || !s.shared {
-		if errors.Is(err, syscall.EEXIST) {
-			return nil
+	if !s.shared {
+		if err := s.sys.mkdir(dir, s.dirMode); !errors.Is(err, syscall.EEXIST) {
+			return err
 		}
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	temp := parent + "/" + tempName()
+	if err := s.sys.mkdir(temp, s.dirMode); err != nil {
 		return err
 	}
-	fd, err := s.sys.open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	err := s.nameDir(parent, temp, dir)
+	if err == nil {
+		return nil
+	}
+	_ = s.sys.rmdir(temp)
+	if st, serr := s.sys.lstat(dir); serr == nil && st.mode&syscall.S_IFMT == syscall.S_IFDIR {
+		return nil // somebody else's, and not empty, or not ours to replace
+	}
+	return err
+}
+
+// nameDir gives a directory its mode and then its name. Nothing is lost if that is the
+// name of an empty one.
+func (s *store) nameDir(parent, temp, dir string) error {
+	fd, err := s.sys.open(temp, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.sys.close(fd) }()
-	return s.sys.chmod(fd, s.dirMode)
+	if err := s.sys.chmod(fd, s.dirMode); err != nil {
+		return err
+	}
+	in, err := s.sys.open(parent, oPath|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.sys.close(in) }()
+	return s.sys.renameat(in, lastName(temp), lastName(dir))
 }
 
 // prepare makes the file what it will be from the moment it has a name: complete, its

@@ -29,6 +29,7 @@ type system interface {
 	unlink(path string) error
 	renameat(dir int, old, name string) error
 	unlinkat(dir int, name string) error
+	rmdir(path string) error
 	getdents(fd int, b []byte) (int, error)
 	rewind(fd int) error
 	dup(fd int) (int, error)
@@ -177,6 +178,10 @@ func failed(errno syscall.Errno) error {
 
 func (kernel) unlink(path string) error {
 	return again0(func() error { return syscall.Unlink(path) })
+}
+
+func (kernel) rmdir(path string) error {
+	return again0(func() error { return syscall.Rmdir(path) })
 }
 
 func (kernel) unlinkat(dir int, name string) error {
