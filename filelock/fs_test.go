@@ -150,9 +150,10 @@ func TestFS3StoppedContender(t *testing.T) {
 			}
 			return nil
 		}, nil)
+		r := request("k")
 		done := make(chan driver.Grant, 1)
 		go func() {
-			g, _ := bystander.TryAcquire(within(t), request("k"))
+			g, _ := bystander.TryAcquire(within(t), r)
 			done <- g
 		}()
 		stopped := false
@@ -164,7 +165,11 @@ func TestFS3StoppedContender(t *testing.T) {
 		if stopped {
 			// Either it has the key already, for a ttl, or the others get it at once.
 			err := tryErr(others, "k", t)
-			if errors.Is(err, driver.ErrHeld) {
+			var held *driver.HeldError
+			if errors.As(err, &held) {
+				if held.Attempt != r.Attempt {
+					t.Errorf("step %d: refused because of %+v, want the stopped one", step, held)
+				}
 				eventually(t, 3*ttl, "others go on", func() bool { return tryErr(others, "k", t) == nil })
 			} else if err != nil {
 				t.Errorf("step %d: %v", step, err)

@@ -26,7 +26,12 @@ func TestFS6EveryCallFailsOnce(t *testing.T) {
 		for _, op := range []string{"acquire", "renew", "release", "break", "now"} {
 			t.Run(fmt.Sprintf("%s %d", op, int(errno)), func(t *testing.T) {
 				t.Parallel()
-				for step := 1; failOnce(t, op, errno, step); step++ {
+				step := 1
+				for failOnce(t, op, errno, step) {
+					step++
+				}
+				if least := map[string]int{"acquire": 15, "renew": 3, "release": 4, "break": 10, "now": 10}[op]; step <= least {
+					t.Errorf("%d steps, want at least %d", step-1, least)
 				}
 			})
 		}
