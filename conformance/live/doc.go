@@ -1,2 +1,38 @@
-// Package live runs the conformance suite on real servers.
+// Package live gives tests real servers: Redis, Valkey, Postgres, PgBouncer, etcd and an S3 gateway, each with a handle to
+// pause, kill, restart and remove it. It is for tests only.
+//
+// # A server for a test
+//
+//	func TestMain(m *testing.M) { live.Main(m) }
+//
+//	func TestSomething(t *testing.T) {
+//		redis := live.Redis(t, live.RedisOptions{})
+//		client := dial(redis.URL())
+//		…
+//		if err := redis.Kill(ctx); err != nil { … }
+//		if err := redis.Start(ctx); err != nil { … } // answers again, at another address
+//
+// A server that ends by itself during a test fails the test, with its name and the end of its log.
+//
+// # Where servers come from
+//
+// The first of these that there is:
+//
+//   - an endpoint in the environment: LOCKER_TEST_REDIS_URL, LOCKER_TEST_VALKEY_URL, LOCKER_TEST_POSTGRES_URL,
+//     LOCKER_TEST_PGBOUNCER_URL, LOCKER_TEST_ETCD_URL or LOCKER_TEST_S3_URL, in the form of this repository's lock URLs. Such a
+//     server has no handle: what would harm it answers [ErrNoHandle]. It serves only tests that ask for nothing special.
+//   - a container of the official image, if Docker has it;
+//   - a container of an image that images/build has made, if Docker has it;
+//   - the official image, pulled, if its registry answers within seconds;
+//   - the image of images/build, built on the spot. From nothing that takes some minutes, and goes on in the background
+//     if the test cannot wait for it.
+//
+// A server that cannot be had skips the test, with the reason and the way to get it; LOCKER_TEST_REQUIRE, a list such as
+// "redis,etcd,postgres,s3", makes that a failure.
+//
+// # What is left behind
+//
+// Nothing: containers, networks and volumes carry the label of their run, and a process beside the test binary removes all
+// of them when that one ends, however it ends. That process takes the place of the reaper of testcontainers-go, whose image would
+// have to be pulled.
 package live

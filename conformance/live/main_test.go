@@ -1,0 +1,5 @@
+package live
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

@@ -1,0 +1,139 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+)
+
+// S3Options is what an S3 server can be asked to be. The zero value is one gateway over a store of its own, and a server of
+// the environment will do for it.
+type S3Options struct {
+	// Store is a server whose objects this one serves, too: a second gateway on one store.
+	Store *S3Server
+}
+
+// S3Server is an S3 server with an empty bucket. One of the environment takes its credentials from AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY, its bucket must exist, and need not be empty.
+type S3Server struct {
+	*Server
+	Bucket, Region       string
+	AccessKey, SecretKey string
+
+	scheme string
+}
+
+// S3 starts an S3 server, VersityGW over a directory, for a test, or skips the test.
+func S3(tb testing.TB, o S3Options) *S3Server {
+	tb.Helper()
+	s := &S3Server{
+		Bucket: "locks", Region: "us-east-1", scheme: "http",
+		AccessKey: "live", SecretKey: rand.Text(), // letters and digits: it stands in a command line
+	}
+	p := spec{
+		image: image{server: "s3", official: "versity/versitygw:v1.8.0"},
+		port:  7070, data: "/data", plain: o.Store == nil,
+		url: s.address, adopt: s.adopt, ready: s.list,
+	}
+	if o.Store != nil {
+		if !o.Store.Ours() {
+			tb.Fatalf("live: %s has no handle, and so it can have no second gateway", o.Store.name)
+		}
+		s.AccessKey, s.SecretKey = o.Store.AccessKey, o.Store.SecretKey
+		p.volume, p.as = o.Store.volume, o.Store.name+"-second"
+	} else {
+		p.ready = s.create
+	}
+	p.command = []string{"--port", ":7070", "--region", s.Region, "--access", s.AccessKey, "--secret", s.SecretKey, "posix", "/data"}
+	s.Server = start(tb, p)
+	s.ready = s.list
+	return s
+}
+
+// Endpoint returns the URL of the server itself. It is another one after each Start, Restart and Crash.
+func (s *S3Server) Endpoint() string { return s.scheme + "://" + s.Addr() }
+
+// address is the lock URL of the bucket. It holds no credentials.
+func (s *S3Server) address(at string) string {
+	q := url.Values{"region": {s.Region}, "endpoint": {s.scheme + "://" + at}, "path_style": {"true"}}
+	return "s3://" + s.Bucket + "?" + q.Encode()
+}
+
+// adopt takes a server of the environment.
+func (s *S3Server) adopt(u *url.URL) (string, error) {
+	q := u.Query()
+	endpoint, err := url.Parse(q.Get("endpoint"))
+	if err != nil || endpoint.Host == "" {
+		return "", fmt.Errorf("endpoint=http://host:port is missing")
+	}
+	s.scheme, s.Bucket, s.Region = endpoint.Scheme, u.Host, cmp.Or(q.Get("region"), s.Region)
+	s.AccessKey, s.SecretKey = os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
+	return endpoint.Host, nil
+}
+
+// create makes the bucket, as the server's first answer.
+func (s *S3Server) create(ctx context.Context, at string) error {
+	return s.wants(ctx, at, http.MethodPut, nil, http.StatusOK)
+}
+
+func (s *S3Server) list(ctx context.Context, at string) error {
+	return s.wants(ctx, at, http.MethodGet, map[string]string{"list-type": "2", "max-keys": "1"}, http.StatusOK)
+}
+
+func (s *S3Server) wants(ctx context.Context, at, method string, query map[string]string, want int) error {
+	r, err := s.send(ctx, at, method, "", query, nil, nil)
+	if err == nil && r.StatusCode != want {
+		err = fmt.Errorf("%s: %s", r.Status, r.Body)
+	}
+	return err
+}
+
+// S3Response is the answer to one request.
+type S3Response struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+	Body       []byte
+}
+
+// Do sends one signed request for a key of the bucket, on a connection of its own. An empty key means the bucket itself.
+func (s *S3Server) Do(ctx context.Context, method, key string, query map[string]string, header http.Header, body []byte) (S3Response, error) {
+	r, err := s.send(ctx, s.Addr(), method, key, query, header, body)
+	if err != nil {
+		return S3Response{}, fmt.Errorf("live: %s: %w", s.name, err)
+	}
+	return r, nil
+}
+
+func (s *S3Server) send(ctx context.Context, at, method, key string, query map[string]string, header http.Header, body []byte) (S3Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.scheme+"://"+at, bytes.NewReader(body))
+	if err != nil {
+		return S3Response{}, err
+	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	r.URL.Path = "/" + s.Bucket
+	if key != "" {
+		r.URL.Path += "/" + key
+	}
+	r.URL.RawPath, r.URL.RawQuery = s3Escape(r.URL.Path, false), s3Query(query)
+	s3Keys{s.Region, s.AccessKey, s.SecretKey}.sign(r, body, time.Now())
+
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	got, err := client.Do(r)
+	if err != nil {
+		return S3Response{}, err
+	}
+	defer got.Body.Close()
+	all, err := io.ReadAll(got.Body)
+	return S3Response{Status: got.Status, StatusCode: got.StatusCode, Header: got.Header, Body: all}, err
+}

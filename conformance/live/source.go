@@ -1,0 +1,74 @@
+package live
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// requireVariable lists the servers without which a test fails instead of skipping.
+const requireVariable = "LOCKER_TEST_REQUIRE"
+
+// endpoint returns the server that the environment names, and the variable in which it does.
+func endpoint(server string) (url, variable string) {
+	variable = "LOCKER_TEST_" + strings.ToUpper(server) + "_URL"
+	return os.Getenv(variable), variable
+}
+
+// missing ends a test that has no server: the way to get one is a part of what it says.
+func missing(tb testing.TB, server string, err error) {
+	tb.Helper()
+	_, variable := endpoint(server)
+	text := fmt.Sprintf("no %s server: %v; start Docker, or set %s", server, err, variable)
+	if required(server, os.Getenv(requireVariable)) {
+		tb.Fatalf("%s (%s asks for it)", text, requireVariable)
+	}
+	left.add(server, err)
+	tb.Skip(text)
+}
+
+func required(server, list string) bool {
+	return slices.Contains(strings.Split(list, ","), server)
+}
+
+// left is what this process had to leave out.
+var left leftOut
+
+type leftOut struct {
+	mu      sync.Mutex
+	reasons map[string]error // by server
+}
+
+func (l *leftOut) add(server string, reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reasons == nil {
+		l.reasons = map[string]error{}
+	}
+	l.reasons[server] = reason
+}
+
+// tell says what was left out, at the end of a run, also to the terminal if there is one: `go test` shows nothing that a
+// package prints which has passed, and so nobody would know.
+func (l *leftOut) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for server, reason := range l.reasons {
+		lines = append(lines, fmt.Sprintf("live: left out what needs %s: %v\n", server, reason))
+	}
+	if len(lines) == 0 {
+		return
+	}
+	sort.Strings(lines)
+	text := strings.Join(lines, "")
+	fmt.Fprint(os.Stderr, text)
+	if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
+		fmt.Fprint(tty, text)
+		tty.Close()
+	}
+}
