@@ -45,8 +45,6 @@ type Harm struct {
 	Cut int64
 }
 
-func (h Harm) sound() bool { return h == Harm{} }
-
 // Scope is where faults begin to count.
 type Scope int
 
