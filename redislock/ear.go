@@ -1,0 +1,278 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// ear is where a driver hears of the grants that others made to its waiters: one plain
+// channel for all of them, in a Cluster too, where a sharded subscription does not follow a
+// slot that moves. It is opened by the first waiter, since most drivers never wait.
+//
+// What it hears may be lost; every waiter also polls.
+type ear struct {
+	client  redis.UniversalClient
+	channel string
+	ctx     context.Context
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	start   sync.Once
+	// settled is closed when the first subscription was confirmed or has failed.
+	settled chan struct{}
+	settle  sync.Once
+
+	mu      sync.Mutex
+	tickets map[driver.Attempt]*Ticket
+	// silence is how long the connection may be silent before it is asked whether it lives.
+	silence time.Duration
+	sub     *redis.PubSub
+}
+
+const (
+	// longestSilence is the longest poll interval.
+	longestSilence = 5 * time.Second
+	// firstPause is the pause before a broken subscription is opened again, doubling up to
+	// lastPause.
+	firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
+)
+
+func newEar(client redis.UniversalClient, channel string) *ear {
+	e := &ear{
+		client: client, channel: channel, settled: make(chan struct{}),
+		tickets: map[driver.Attempt]*Ticket{}, silence: longestSilence,
+	}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	return e
+}
+
+func (e *ear) close() {
+	e.stop()
+	e.mu.Lock()
+	if e.sub != nil {
+		_ = e.sub.Close() // ends the read
+	}
+	e.mu.Unlock()
+	e.done.Wait()
+}
+
+// open waits until the driver listens, or until it is known that it does not.
+func (e *ear) open(ctx context.Context) {
+	e.start.Do(func() { e.done.Go(e.listen) })
+	select {
+	case <-e.settled:
+	case <-ctx.Done():
+	case <-e.ctx.Done():
+	}
+}
+
+// listen keeps a subscription open.
+func (e *ear) listen() {
+	pause := firstPause
+	for e.ctx.Err() == nil {
+		if e.hear() {
+			pause = firstPause
+		}
+		e.settle.Do(func() { close(e.settled) })
+		select {
+		case <-time.After(pause):
+		case <-e.ctx.Done():
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// hear listens until the connection fails, and reports whether anything was heard.
+func (e *ear) hear() (heard bool) {
+	sub := e.subscription()
+	if sub == nil {
+		return false
+	}
+	defer func() { _ = sub.Close() }()
+	if err := sub.Subscribe(e.ctx, e.channel); err != nil {
+		return false
+	}
+	asked := false // whether it lives
+	for {
+		silence, listeners := e.patience()
+		msg, err := sub.ReceiveTimeout(e.ctx, silence)
+		var late net.Error
+		switch {
+		case err == nil:
+			heard, asked = true, false
+			e.take(msg)
+		case !errors.As(err, &late) || !late.Timeout() || asked || e.ctx.Err() != nil:
+			return heard
+		case listeners > 0:
+			asked = true
+			if sub.Ping(e.ctx) != nil {
+				return heard
+			}
+		}
+	}
+}
+
+// subscription makes one that close can end. Nil: it is closed already.
+func (e *ear) subscription() *redis.PubSub {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return nil
+	}
+	e.sub = e.client.Subscribe(e.ctx) // without a channel nothing is sent yet
+	return e.sub
+}
+
+func (e *ear) patience() (silence time.Duration, listeners int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.silence, len(e.tickets)
+}
+
+// take is told what came.
+func (e *ear) take(msg any) {
+	switch m := msg.(type) {
+	case *redis.Subscription:
+		e.settle.Do(func() { close(e.settled) })
+		e.rouse()
+	case *redis.Message:
+		e.push(m.Payload)
+	}
+}
+
+// rouse makes every waiter poll: what was pushed before may have been lost.
+func (e *ear) rouse() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tickets {
+		offer(t.roused, struct{}{})
+	}
+}
+
+// push gives a grant to its waiter: attempt, token and the expiry on the server's clock.
+func (e *ear) push(payload string) {
+	parts := strings.Fields(payload)
+	if len(parts) != 3 {
+		return
+	}
+	attempt, aerr := driver.ParseAttempt(parts[0])
+	token, terr := driver.ParseToken(parts[1])
+	expiry, xerr := strconv.ParseInt(parts[2], 10, 64)
+	if errors.Join(aerr, terr, xerr) != nil {
+		return // anybody can publish
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.tickets[attempt]; t != nil {
+		offer(t.pushes, push{token, millis(expiry)})
+	}
+}
+
+// offer replaces what nobody fetched. Whoever calls it holds the ear's lock, so that nobody
+// else fills the room.
+func offer[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}
+
+// push is a grant that somebody else's request made.
+type push struct {
+	token  driver.Token
+	expiry time.Duration // on the server's clock
+}
+
+// Ticket is where an attempt hears that it was granted while it waited. It implements
+// [driver.Ticket].
+type Ticket struct {
+	driver *Driver
+	req    driver.Request
+	pushes chan push     // the newest one
+	roused chan struct{} // the subscription was opened again
+
+	clock    driver.ServerClock
+	once     sync.Once
+	answered chan struct{} // closed when clock knows its first answer
+}
+
+// Listen opens the attempt's ear. The driver's first one opens its subscription, which
+// costs a connection. Where it cannot be opened the ticket is deaf until it can, and the
+// waiter polls.
+func (d *Driver) Listen(ctx context.Context, r driver.Request) (driver.Ticket, error) {
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	r.TTL = granular(r.TTL)
+	d.ear.open(ctx)
+	t := &Ticket{
+		driver: d, req: r, pushes: make(chan push, 1), roused: make(chan struct{}, 1), answered: make(chan struct{}),
+	}
+	e := d.ear
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tickets[r.Attempt] = t
+	e.silence = min(e.silence, driver.PollInterval(r.TTL))
+	return t, nil
+}
+
+// answered gives the clock of an answer to the attempt's ticket.
+func (e *ear) answered(a driver.Attempt, sent driver.Instant, reading time.Duration) {
+	e.mu.Lock()
+	t := e.tickets[a]
+	e.mu.Unlock()
+	if t == nil {
+		return
+	}
+	t.clock.Answered(sent, reading)
+	t.once.Do(func() { close(t.answered) })
+}
+
+// Wait blocks until the attempt was granted by somebody else's request, or until it should
+// poll, because the subscription was lost for a while. A push that overtook the answer to
+// the attempt's own request waits for it: without it nobody knows what its expiry means.
+func (t *Ticket) Wait(ctx context.Context) (driver.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, err
+	}
+	pushes, answered := (chan push)(nil), t.answered
+	for {
+		select {
+		case <-answered:
+			pushes, answered = t.pushes, nil
+		case p := <-pushes:
+			sent, left, _ := t.clock.Left(p.expiry)
+			g := t.driver.grant(t.req, p.token, left)
+			g.Sent = sent
+			return g, nil
+		case <-t.roused:
+			return driver.Grant{}, nil
+		case <-ctx.Done():
+			return driver.Grant{}, ctx.Err()
+		case <-t.driver.closed:
+			return driver.Grant{}, driver.ErrClosed
+		}
+	}
+}
+
+// Close lets go of the ticket. It ends no place and no grant.
+func (t *Ticket) Close() {
+	e := t.driver.ear
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tickets[t.req.Attempt] == t {
+		delete(e.tickets, t.req.Attempt)
+	}
+	if len(e.tickets) == 0 {
+		e.silence = longestSilence
+	}
+}

@@ -1,0 +1,30 @@
+-- A place at the end of the queue, or the key. Sent again, it finds what it made.
+-- ARGV: base, clock, attempt, ttl, tail, floor, confirm, horizon, claim, channel.
+local attempt, ttl, tail, floor, confirm = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local horizon, claim, channel = ARGV[8], ARGV[9], ARGV[10]
+
+local value, why, _ = redis.call('GET', LOCK), nil, nil
+if not value then
+  value, why = hand_on(attempt)
+  if not value and not why then
+    value, _, why = give(attempt, ttl, QUEUED, tail, floor)
+  end
+  if why then return {EXHAUSTED, why} end
+else
+  first()
+end
+if mine(value, attempt) then return found(value, confirm) end
+
+local place = redis.call('ZSCORE', QUEUE, attempt)
+if place and not alive(attempt, horizon) then
+  remove(attempt) -- it was silent for too long, and others came meanwhile
+  place = nil
+end
+if not place then
+  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')
+  redis.call('ZREMRANGEBYSCORE', LIVE, '-inf', millis - LONGEST)
+  redis.call('HSET', PLACES, attempt, table.concat({horizon, claim, floor, channel, tail}, ' '))
+  redis.call('ZADD', QUEUE, (last[2] or 0) + 1, attempt)
+end
+touch(attempt, horizon)
+return held(value, redis.call('ZRANK', QUEUE, attempt))

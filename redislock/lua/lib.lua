@@ -1,0 +1,129 @@
+-- What the scripts that may grant have in common. It stands before each of them.
+--
+-- ARGV[1] is the namespace's token base, ARGV[2] is 1 if tokens never fall below the clock.
+-- Every script reads before it writes: a key of a wrong type stops it with nothing done.
+
+local LOCK, TOKEN, QUEUE, PLACES, LIVE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+-- The first element of every answer.
+local GRANTED, FOUND, HELD, GONE, EXHAUSTED = 0, 1, 2, 3, 4
+
+-- How a grant came about: for the whole ttl by a try, or by the queue.
+local TRIED, QUEUED = 't', 'q'
+
+-- The longest horizon there is, in milliseconds: three poll intervals of 5 s.
+local LONGEST = 15000
+
+local clock = redis.call('TIME')
+local micros = clock[1] * 1000000 + clock[2]
+local millis = math.floor(micros / 1000)
+
+-- reading is the clock as an answer shows it, rounded up: a grant never seems longer.
+local function reading() return math.ceil(micros / 1000) end
+
+-- less compares whole numbers as text: a double holds 53 bits only.
+local function less(a, b)
+  if #a ~= #b then return #a < #b end
+  return a < b
+end
+
+-- draw raises the counter and returns it as text, or nil and why.
+local function draw(floor)
+  if ARGV[2] == '1' then
+    local now = string.format('%.0f', micros)
+    if less(floor, now) then floor = now end
+  end
+  if floor ~= '0' and less(redis.call('GET', TOKEN) or ARGV[1], floor) then
+    redis.call('SET', TOKEN, floor)
+  end
+  local n = redis.pcall('INCR', TOKEN)
+  if n == 1 and ARGV[1] ~= '0' then -- the first ever: tokens begin above the base
+    redis.call('SET', TOKEN, ARGV[1])
+    n = redis.pcall('INCR', TOKEN)
+  end
+  if type(n) == 'table' then return nil, n.err end
+  if n < 9007199254740992 then return string.format('%.0f', n) end
+  return redis.call('GET', TOKEN)
+end
+
+-- give makes the grant and returns the lock's value and the token, or why it cannot.
+local function give(attempt, lasts, how, tail, floor)
+  local token, why = draw(floor)
+  if not token then return nil, nil, why end
+  local value = table.concat({attempt, token, string.format('%.0f', micros), how, tail}, ' ')
+  redis.call('SET', LOCK, value, 'PX', lasts)
+  return value, token
+end
+
+-- mine reports whether a lock's value is the attempt's.
+local function mine(value, attempt) return string.sub(value, 1, 32) == attempt end
+
+-- found answers an attempt that has the key. With ARGV's confirm the same expiry is written
+-- again, so that a WAIT behind this script waits for the grant.
+local function found(value, confirm)
+  local expiry = redis.call('PEXPIRETIME', LOCK)
+  if confirm == '1' then redis.call('PEXPIREAT', LOCK, string.format('%.0f', expiry)) end
+  return {FOUND, value, expiry, reading()}
+end
+
+local function held(value, ahead)
+  return {HELD, value, redis.call('PTTL', LOCK), reading(), ahead}
+end
+
+-- alive reports whether a place was heard of within its horizon.
+local function alive(attempt, horizon)
+  local seen = redis.call('ZSCORE', LIVE, attempt)
+  return seen and millis - seen < tonumber(horizon)
+end
+
+local function remove(attempt)
+  redis.call('HDEL', PLACES, attempt)
+  redis.call('ZREM', LIVE, attempt)
+  return redis.call('ZREM', QUEUE, attempt)
+end
+
+-- first returns the first live place and what it asked for. Dead ones before it go.
+local function first()
+  while true do
+    local attempt = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not attempt then return nil end
+    local place = redis.call('HGET', PLACES, attempt)
+    if place then
+      local horizon, claim, floor, channel, tail = string.match(place, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+      if horizon and alive(attempt, horizon) then
+        return {attempt = attempt, claim = claim, floor = floor, channel = channel, tail = tail}
+      end
+    end
+    remove(attempt)
+  end
+end
+
+-- hand_on gives the free key to the first live place, for its claim window, and tells it
+-- unless it is the caller, who gets an answer. It returns the lock's value, or nil where
+-- nobody live waits, or nil and why it cannot.
+local function hand_on(caller)
+  local place = first()
+  if not place then return nil end
+  local value, token, why = give(place.attempt, place.claim, QUEUED, place.tail, place.floor)
+  if not value then return nil, why end
+  remove(place.attempt)
+  if place.attempt ~= caller then
+    redis.call('PUBLISH', place.channel,
+      place.attempt .. ' ' .. token .. ' ' .. string.format('%.0f', redis.call('PEXPIRETIME', LOCK)))
+  end
+  return value
+end
+
+-- extend makes a key last at least that long.
+local function extend(key, lasts)
+  if redis.call('PTTL', key) < tonumber(lasts) then redis.call('PEXPIRE', key, lasts) end
+end
+
+-- touch says that the place lives. Nothing of a queue outlives its longest horizon.
+local function touch(attempt, horizon)
+  redis.call('ZADD', LIVE, millis, attempt)
+  extend(LIVE, horizon)
+  extend(QUEUE, horizon)
+  extend(PLACES, horizon)
+end
+

@@ -1,0 +1,16 @@
+-- Ends whatever the attempt has, its grant or its place, and hands the key on.
+-- ARGV: base, clock, attempt. The token is not compared: attempts are unique.
+local attempt = ARGV[3]
+
+local value = redis.call('GET', LOCK)
+local had = 0
+if value and mine(value, attempt) then
+  redis.call('DEL', LOCK)
+  value, had = nil, 1
+elseif redis.call('EXISTS', QUEUE) == 1 then
+  had = remove(attempt)
+end
+if not value and redis.call('EXISTS', QUEUE) == 1 then
+  pcall(hand_on, nil) -- whatever is wrong with the queue, the release stands
+end
+return had

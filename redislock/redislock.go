@@ -1,0 +1,282 @@
+package redislock
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// Driver is a client of one namespace of a Redis or Valkey server. Make one with
+// [NewDriver]; several Lockers may share it. It implements [driver.Driver] and every
+// optional interface, and is safe for concurrent use. Cancelling a call does not interrupt
+// it: it returns within two seconds then, and at its deadline in any case.
+type Driver struct {
+	sender
+	space *space
+	info  driver.Info
+	// base and clock are the layout's, as the scripts take them.
+	base, clock string
+	ear         *ear
+	owned       func() error // closes the client; nil: it is the caller's
+
+	close  sync.Once
+	closed chan struct{}
+	result error // of Close
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.Queuer       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Inspector    = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
+)
+
+// Info describes the backend as it was found when the driver was opened.
+func (d *Driver) Info() driver.Info { return d.info }
+
+// enter is the check before anything is sent.
+func (d *Driver) enter(ctx context.Context) error {
+	select {
+	case <-d.closed:
+		return driver.ErrClosed
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return driver.Wrap(driver.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// enterRequest is enter for a call that may make a grant.
+func (d *Driver) enterRequest(ctx context.Context, r driver.Request) error {
+	if r.TTL < minTTL {
+		return driver.ErrInvalidTTL
+	}
+	return d.enter(ctx)
+}
+
+// TryAcquire grants the key if it is free and nobody live waits: one script, which checks,
+// draws the token and sets the lock. A re-send finds what the first send granted and
+// changes nothing.
+func (d *Driver) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.enterRequest(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	r.TTL = granular(r.TTL)
+	a, err := d.ask(ctx, d.asRun(&tryScript, r))
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case a.status == granted:
+		return d.grant(r, a.token, r.TTL), nil
+	case a.status == held:
+		return driver.Grant{}, a.refusal()
+	case a.lock.how == tried: // by an earlier send, for the whole ttl
+		return d.grant(r, a.lock.token, r.TTL), nil
+	}
+	// A place in the queue was given it, for a claim window. What remains counts from a
+	// request whose send was noted; the clock behind that is too dear for every try.
+	return d.place(ctx, r, d.pollRun(r))
+}
+
+// Enqueue takes a place at the end of the queue, or the key itself.
+func (d *Driver) Enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.enterRequest(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	r.TTL = granular(r.TTL)
+	return d.place(ctx, r, d.asRun(&enqueueScript, r,
+		ms(driver.Horizon(r.TTL)), ms(granular(driver.ClaimWindow(r.TTL))), d.ear.channel))
+}
+
+// Poll asks after the place and keeps it alive.
+func (d *Driver) Poll(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.enter(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	r.TTL = granular(r.TTL)
+	return d.place(ctx, r, d.pollRun(r))
+}
+
+func (d *Driver) pollRun(r driver.Request) *run {
+	return newRun(&pollScript, d.space.keys(r.Key),
+		d.base, d.clock, r.Attempt.String(), ms(driver.Horizon(r.TTL)), d.confirm())
+}
+
+// asRun is a script that may take the key.
+func (d *Driver) asRun(s *script, r driver.Request, more ...any) *run {
+	return newRun(s, d.space.keys(r.Key), append([]any{
+		d.base, d.clock, r.Attempt.String(), ms(r.TTL), tail(r.Owner, r.Note), r.Floor.String(), d.confirm(),
+	}, more...)...)
+}
+
+// place sends what a waiter asks. The answer's clock is the one by which pushes to the
+// attempt's ticket are judged.
+func (d *Driver) place(ctx context.Context, r driver.Request, asked *run) (driver.Grant, error) {
+	sent := driver.Now()
+	a, err := d.ask(ctx, asked)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	switch a.status {
+	case gone:
+		return driver.Grant{}, driver.ErrLost
+	case held:
+		d.ear.answered(r.Attempt, sent, a.reading)
+		return driver.Grant{}, a.refusal()
+	}
+	d.ear.answered(r.Attempt, sent, a.reading)
+	g := d.grant(r, a.lock.token, a.expiry-a.reading)
+	g.Sent = sent
+	return g, nil
+}
+
+// ask runs a script that answers with an answer.
+func (d *Driver) ask(ctx context.Context, r *run) (answer, error) {
+	reply, err := d.one(ctx, r)
+	if err != nil {
+		return answer{}, err
+	}
+	return parseAnswer(reply)
+}
+
+// grant is a grant of this driver. Its state says so to [Token].
+func (d *Driver) grant(r driver.Request, t driver.Token, left time.Duration) driver.Grant {
+	return driver.Grant{Request: r, Token: t, Left: left, State: d}
+}
+
+// confirm asks a script to write, also where it finds that there is nothing to change.
+func (d *Driver) confirm() string {
+	if d.replicas > 0 {
+		return "1"
+	}
+	return "0"
+}
+
+// Renew makes the grant last its ttl again, if the lock still names its attempt and token.
+func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error) {
+	if err := d.enter(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	reply, err := d.one(ctx, d.renewRun(g))
+	return d.renewed(g, reply, err)
+}
+
+func (d *Driver) renewRun(g driver.Grant) *run {
+	return newRun(&renewScript, []string{d.space.lock(g.Key)}, head(g), ms(granular(g.TTL)))
+}
+
+func (d *Driver) renewed(g driver.Grant, reply any, err error) (driver.Grant, error) {
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case reply == int64(1):
+		r := g.Request
+		r.TTL = granular(r.TTL)
+		return d.grant(r, g.Token, r.TTL), nil
+	case reply == int64(0):
+		return driver.Grant{}, driver.ErrLost
+	}
+	return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
+}
+
+// RenewBatch renews the grants in one pipeline.
+func (d *Driver) RenewBatch(ctx context.Context, gs []driver.Grant, each func(i int, g driver.Grant, err error)) error {
+	runs := make([]*run, len(gs))
+	err := d.enter(ctx)
+	if err == nil && len(gs) > 0 {
+		for i, g := range gs {
+			runs[i] = d.renewRun(g)
+		}
+		d.all(ctx, runs)
+	}
+	for i, g := range gs {
+		if err != nil {
+			each(i, driver.Grant{}, err)
+			continue
+		}
+		renewed, rerr := d.renewed(g, runs[i].reply, runs[i].err)
+		each(i, renewed, rerr)
+	}
+	return nil
+}
+
+// Release ends what the attempt has, its lock or its place, and the same script hands the
+// key to the next live waiter.
+func (d *Driver) Release(ctx context.Context, g driver.Grant) error {
+	if err := d.enter(ctx); err != nil {
+		return err
+	}
+	reply, err := d.one(ctx, newRun(&releaseScript, d.space.keys(g.Key), d.base, d.clock, g.Attempt.String()))
+	switch {
+	case err != nil:
+		return err
+	case reply == int64(1):
+		return nil
+	case reply == int64(0):
+		return driver.ErrLost
+	}
+	return driver.Wrap(driver.ErrAmbiguous, errReply)
+}
+
+// Break puts an attempt that is nobody's in the place of the holder's, so that no renewal
+// and no release finds the lock. With b.Now it deletes the lock and hands the key on.
+func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver.Break) error {
+	if err := d.enter(ctx); err != nil {
+		return err
+	}
+	now := "0"
+	if b.Now {
+		now = "1"
+	}
+	a, err := d.ask(ctx, newRun(&breakScript, d.space.keys(key),
+		d.base, d.clock, t.String(), now, driver.NewAttempt().String(), brokenNote(b)))
+	switch {
+	case err != nil:
+		return err
+	case a.status == gone:
+		return driver.ErrLost
+	case a.status == held:
+		return a.refusal()
+	}
+	return nil
+}
+
+// brokenNote is what is known about the break, for people.
+func brokenNote(b driver.Break) string {
+	s := "broken"
+	if b.By != "" {
+		s += " by " + b.By
+	}
+	if b.Reason != "" {
+		s += ": " + b.Reason
+	}
+	return s
+}
+
+// Close ends no grant: calls and waits answer ErrClosed from now on. It closes the client
+// only if the driver was opened by URL.
+func (d *Driver) Close() error {
+	d.close.Do(func() {
+		close(d.closed)
+		d.ear.close()
+		d.running.Wait()
+		if d.owned != nil {
+			d.result = d.owned()
+		}
+	})
+	return d.result
+}
+
+// granular rounds a ttl up to what Redis counts in.
+func granular(ttl time.Duration) time.Duration {
+	return (ttl + granularity - 1).Truncate(granularity)
+}
+
+// ms is a duration as the scripts take it.
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

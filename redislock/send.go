@@ -1,0 +1,255 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// command is a command that the client must not send a second time by itself: go-redis's
+// own re-send after a lost answer gave one attempt two grants. MOVED and ASK are followed,
+// since a server that says so has done nothing.
+type command struct{ *redis.Cmd }
+
+// NoRetry is asked by go-redis before it repeats a command, or a pipeline that contains it.
+func (command) NoRetry() bool { return true }
+
+// guard is the last argument of every script. Redis ignores it; it is there for the moment
+// when the client writes the request: it notes that this has begun, and refuses when the
+// call is over already, because a connection can take its time to come up.
+type guard struct {
+	ctx     context.Context
+	written atomic.Bool
+}
+
+// MarshalBinary is called by go-redis as it writes the request.
+func (g *guard) MarshalBinary() ([]byte, error) {
+	if err := g.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if end, ok := g.ctx.Deadline(); ok && !time.Now().Before(end) { // the timer behind Err may be late
+		return nil, context.DeadlineExceeded
+	}
+	g.written.Store(true)
+	return nil, nil
+}
+
+// sender sends requests, each once.
+type sender struct {
+	client redis.UniversalClient
+	// detached: the client does not end a call with its context, so that each runs in a
+	// goroutine of its own.
+	detached bool
+	running  sync.WaitGroup
+	// replicas is how many must have a grant or a renewal before it counts.
+	replicas int
+}
+
+// use takes a client of a kind that keeps a key on one server and a call in its time.
+func (s *sender) use(client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.Client:
+		if c == nil {
+			return errors.New("the client is nil")
+		}
+		// The clone shares the pool. go-redis looks at a context's deadline on the socket
+		// only if told so; the caller's client is not touched.
+		clone := c.WithTimeout(callLimit)
+		clone.Options().ContextTimeoutEnabled = true
+		s.client = clone
+	case *redis.ClusterClient:
+		if c == nil {
+			return errors.New("the client is nil")
+		}
+		s.client, s.detached = c, !c.Options().ContextTimeoutEnabled
+	default:
+		return fmt.Errorf("%w: a %T: want a *redis.Client or a *redis.ClusterClient", driver.ErrUnsupported, client)
+	}
+	return nil
+}
+
+// run is one run of a script: its keys, its arguments and what came of it.
+type run struct {
+	script *script
+	args   []any // the command as it is sent
+	reply  any
+	err    error
+}
+
+const (
+	evalName, evalshaName = "eval", "evalsha"
+	scriptArg             = 1 // of the command: the script's sha or source
+)
+
+func newRun(s *script, keys []string, args ...any) *run {
+	a := make([]any, 0, 4+len(keys)+len(args))
+	a = append(a, evalshaName, s.sha, len(keys))
+	for _, k := range keys {
+		a = append(a, k)
+	}
+	return &run{script: s, args: append(a, args...)}
+}
+
+// one runs a script and returns its answer.
+func (s *sender) one(ctx context.Context, r *run) (any, error) {
+	s.all(ctx, []*run{r})
+	return r.reply, r.err
+}
+
+// all runs scripts in one round trip, each on its own, and fills in what came of them. Only
+// where the server has lost a script there is a second round trip, for those runs alone:
+// the server has said that it did not run them.
+func (s *sender) all(ctx context.Context, runs []*run) {
+	if len(runs) == 0 {
+		return
+	}
+	g := &guard{ctx: ctx}
+	for _, r := range runs {
+		r.args = append(r.args, g)
+	}
+	s.send(ctx, g, runs)
+	var again []*run
+	for _, r := range runs {
+		if redis.HasErrorPrefix(r.err, "NOSCRIPT") {
+			r.args[0], r.args[scriptArg] = evalName, r.script.source
+			again = append(again, r)
+		}
+	}
+	if len(again) > 0 {
+		s.send(ctx, g, again)
+	}
+	for _, r := range runs {
+		if r.err != nil {
+			r.err = failure(r.err, g.written.Load())
+		}
+	}
+}
+
+// outcome is what came of one command, apart from the command: a detached call that is
+// given up leaves its commands to the goroutine that still works on them.
+type outcome struct {
+	reply any
+	err   error
+}
+
+// send sends the runs as they are.
+func (s *sender) send(ctx context.Context, g *guard, runs []*run) {
+	cmds := make([]redis.Cmder, len(runs), len(runs)+1)
+	for i, r := range runs {
+		cmds[i] = command{redis.NewCmd(ctx, r.args...)}
+	}
+	if s.replicas > 0 {
+		cmds = append(cmds, command{redis.NewCmd(ctx, "wait", s.replicas, waitFor(ctx).Milliseconds())})
+	}
+	got := s.exchange(ctx, cmds)
+	for i, r := range runs {
+		r.reply, r.err = got[i].reply, got[i].err
+	}
+	if s.replicas > 0 {
+		s.confirmed(runs, got[len(runs)])
+	}
+}
+
+// exchange sends commands in one go and returns what came of each.
+func (s *sender) exchange(ctx context.Context, cmds []redis.Cmder) []outcome {
+	work := func() []outcome {
+		if len(cmds) == 1 {
+			_ = s.client.Process(ctx, cmds[0]) // the command has it
+		} else {
+			pipe := s.client.Pipeline()
+			for _, c := range cmds {
+				_ = pipe.Process(ctx, c) // a pipeline only notes it
+			}
+			_, _ = pipe.Exec(ctx) // each command has its own
+		}
+		got := make([]outcome, len(cmds))
+		for i, c := range cmds {
+			got[i].reply, got[i].err = c.(command).Result()
+		}
+		return got
+	}
+	if !s.detached {
+		return work()
+	}
+	done := make(chan []outcome, 1)
+	s.running.Go(func() { done <- work() })
+	select {
+	case got := <-done:
+		return got
+	case <-ctx.Done():
+		got := make([]outcome, len(cmds))
+		for i := range got { // it may be written at this very moment
+			got[i].err = driver.Wrap(driver.ErrAmbiguous, ctx.Err())
+		}
+		return got
+	}
+}
+
+// maxWait bounds how long replicas are waited for: the rest of the call is for the answer.
+const maxWait = time.Second
+
+func waitFor(ctx context.Context) time.Duration {
+	d := maxWait
+	if end, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(end)/2)
+	}
+	return max(d, time.Millisecond) // zero would wait for ever
+}
+
+var errReplicas = errors.New("too few replicas have it")
+
+// confirmed makes every run ambiguous that says of a grant that it stands, unless enough
+// replicas have it. A refusal needs no replica.
+func (s *sender) confirmed(runs []*run, wait outcome) {
+	n, _ := wait.reply.(int64)
+	if wait.err == nil && n >= int64(s.replicas) {
+		return
+	}
+	err := wait.err
+	if err == nil {
+		err = fmt.Errorf("%w: %d of %d", errReplicas, n, s.replicas)
+	}
+	for _, r := range runs {
+		if r.err == nil && stands(r.reply) {
+			r.reply, r.err = nil, driver.Wrap(driver.ErrAmbiguous, err)
+		}
+	}
+}
+
+// failure says what an error of the client means: nothing was done, or nobody knows.
+func failure(err error, written bool) error {
+	var reply redis.Error
+	switch {
+	case errors.Is(err, driver.ErrAmbiguous):
+		return err
+	case errors.As(err, &reply):
+		return replied(err)
+	case written:
+		return driver.Wrap(driver.ErrAmbiguous, err)
+	case errors.Is(err, redis.ErrClosed):
+		return driver.Wrap(driver.ErrClosed, err)
+	}
+	return driver.Wrap(driver.ErrUnavailable, advised(err))
+}
+
+// replied says what an error reply of the server means. It is definite, unless it was
+// raised by a command inside a script: Redis takes nothing back that the script did before.
+// Redis names the script in those. A key of a wrong type is found by the first read.
+func replied(err error) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "WRONGTYPE"):
+		return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("a key of the namespace is something else's: %w", err))
+	case strings.Contains(text, "script: "):
+		return driver.Wrap(driver.ErrAmbiguous, err)
+	}
+	return driver.Wrap(driver.ErrUnavailable, advised(err))
+}
