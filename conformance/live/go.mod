@@ -5,8 +5,10 @@ go 1.25.0
 require (
 	github.com/containerd/errdefs v1.0.0
 	github.com/fencelock/locker v0.0.0
+	github.com/fencelock/locker/redislock v0.0.0
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
+	github.com/redis/go-redis/v9 v9.22.0
 	github.com/testcontainers/testcontainers-go v0.44.0
 )
 
@@ -55,9 +57,12 @@ require (
 	go.opentelemetry.io/otel v1.44.0 // indirect
 	go.opentelemetry.io/otel/metric v1.44.0 // indirect
 	go.opentelemetry.io/otel/trace v1.44.0 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
 replace github.com/fencelock/locker => ../..
+
+replace github.com/fencelock/locker/redislock => ../../redislock
