@@ -102,12 +102,10 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // Start starts a server that was killed or stopped, and returns when it answers.
 func (s *Server) Start(ctx context.Context) error {
-	return s.do("start", func(id string) error {
-		if _, err := s.engine.docker.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
-			return err
-		}
-		return s.started(ctx)
-	})
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	return s.answers(ctx)
 }
 
 // Restart is Stop and Start.
@@ -186,26 +184,35 @@ func (s *Server) do(what string, f func(id string) error) error {
 // end is do for what ends the server: nobody is told that it ended.
 func (s *Server) end(what string, f func(id string) error) error {
 	s.mu.Lock()
+	before := s.ending
 	s.ending = true
 	s.mu.Unlock()
-	err := s.do(what, f)
-	if err == nil {
-		s.watches.Wait() // it has ended, and not only been told to
+	if err := s.do(what, f); err != nil {
+		s.mu.Lock()
+		s.ending = before
+		s.mu.Unlock()
+		return err
 	}
-	return err
+	s.watches.Wait() // it has ended, and not only been told to
+	return nil
 }
 
-// started waits for the first answer of a container that was just started, and watches over it from then on.
-func (s *Server) started(ctx context.Context) error {
-	address, err := s.published(ctx)
-	if err != nil {
-		return s.explain(ctx, err)
-	}
-	s.mu.Lock()
-	s.address, s.ending = address, false
-	s.mu.Unlock()
-	s.watches.Go(s.watch)
-	return s.answers(ctx)
+// launch starts the container, and watches over it from then on.
+func (s *Server) launch(ctx context.Context) error {
+	return s.do("start", func(id string) error {
+		if _, err := s.engine.docker.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+			return err
+		}
+		address, err := s.published(ctx)
+		if err != nil {
+			return s.explain(ctx, err)
+		}
+		s.mu.Lock()
+		s.address, s.ending = address, false
+		s.mu.Unlock()
+		s.watches.Go(s.watch)
+		return nil
+	})
 }
 
 // published returns the address of the server's port on this host.
@@ -238,7 +245,7 @@ func (s *Server) answers(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return s.explain(ctx, fmt.Errorf("no answer: %w", err))
+			return s.explain(ctx, fmt.Errorf("live: no answer from %s: %w", s.name, err))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -279,6 +286,9 @@ func (s *Server) watch() {
 
 // explain adds the end of the server's log to an error.
 func (s *Server) explain(ctx context.Context, err error) error {
+	if !s.Ours() {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	log, noLog := s.Logs(ctx)

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -24,7 +25,8 @@ type spec struct {
 	as      string // its name among others of its kind; empty: the image's
 	command []string
 	env     map[string]string
-	user    string
+	user    string // empty: the image's
+	stop    string // the signal of an orderly stop; empty: the image's, or TERM
 	port    int
 	data    string // the folder that survives the server's end, on a volume
 	volume  string // of another server; empty: a new one
@@ -40,8 +42,16 @@ type spec struct {
 // serial tells apart the containers of a run.
 var serial atomic.Int64
 
-// start makes a server for a test, or ends the test.
+// start makes a server for a test and waits for its first answer, or ends the test.
 func start(tb testing.TB, p spec) *Server {
+	tb.Helper()
+	s := launch(tb, p)
+	await(tb, s)
+	return s
+}
+
+// launch makes a server for a test, and does not wait for its first answer.
+func launch(tb testing.TB, p spec) *Server {
 	tb.Helper()
 	if s := fromEnvironment(tb, p); s != nil {
 		return s
@@ -57,20 +67,12 @@ func start(tb testing.TB, p spec) *Server {
 	if err != nil {
 		missing(tb, p.server, err)
 	}
-	s := &Server{
-		name: p.server, port: fmt.Sprintf("%d/tcp", p.port), url: p.url, ready: p.ready, engine: e,
-	}
-	if p.as != "" {
-		s.name = p.as
-	}
+	s := &Server{name: cmp.Or(p.as, p.server), port: fmt.Sprintf("%d/tcp", p.port), url: p.url, ready: p.ready, engine: e}
+	name := fmt.Sprintf("locker-live-%s-%d-%s", run, serial.Add(1), s.name)
+	s.volume = cmp.Or(p.volume, name)
 	ctx, cancel := context.WithTimeout(context.Background(), startsWithin)
 	defer cancel()
-	name := fmt.Sprintf("locker-live-%s-%d-%s", run, serial.Add(1), s.name)
-	if p.volume == "" {
-		p.volume = name
-	}
-	s.volume = p.volume
-	if s.box, err = e.create(ctx, p, name, image, s.port); err != nil {
+	if err := s.create(ctx, p, name, image); err != nil {
 		tb.Fatalf("live: create %s: %v", s.name, err)
 	}
 	tb.Cleanup(func() {
@@ -86,10 +88,22 @@ func start(tb testing.TB, p spec) *Server {
 			tb.Fatal(err)
 		}
 	}
-	if err := s.Start(ctx); err != nil {
+	if err := s.launch(ctx); err != nil {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+// await waits for the first answers.
+func await(tb testing.TB, servers ...*Server) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startsWithin)
+	defer cancel()
+	for _, s := range servers {
+		if err := s.answers(ctx); err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // fromEnvironment returns the server that the environment names, if it suits.
@@ -99,26 +113,18 @@ func fromEnvironment(tb testing.TB, p spec) *Server {
 	if raw == "" || !p.plain {
 		return nil
 	}
+	s := &Server{name: variable, url: func(string) string { return raw }, ready: p.ready}
 	u, err := url.Parse(raw)
 	if err != nil {
 		tb.Fatalf("live: %s is not a URL", variable) // the error would show its password
 	}
-	address := u.Host
+	s.address = u.Host
 	if p.adopt != nil {
-		if address, err = p.adopt(u); err != nil {
+		if s.address, err = p.adopt(u); err != nil {
 			tb.Fatalf("live: %s: %v", variable, err)
 		}
 	}
-	s := &Server{name: variable, address: address, url: func(string) string { return raw }, ready: p.ready}
-	ctx, cancel := context.WithTimeout(context.Background(), answersWithin)
-	defer cancel()
-	for ; ctx.Err() == nil; <-time.After(100 * time.Millisecond) {
-		if err = p.ready(ctx, s.address); err == nil {
-			return s
-		}
-	}
-	tb.Fatalf("live: %s does not answer: %v", variable, err)
-	return nil
+	return s
 }
 
 // patience is how long a test may wait for an image to be made: it must have time left for its own work.
@@ -132,28 +138,29 @@ func patience(tb testing.TB) time.Duration {
 	return endless
 }
 
-// create makes a container, not started.
-func (e *engine) create(ctx context.Context, p spec, name, image, port string) (*testcontainers.DockerContainer, error) {
-	inside, err := network.ParsePort(port)
+// create makes the server's container.
+func (s *Server) create(ctx context.Context, p spec, name, image string) error {
+	inside, err := network.ParsePort(s.port)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	labels := map[string]string{runLabel: run}
-	if _, err := e.docker.VolumeCreate(ctx, client.VolumeCreateOptions{Name: p.volume, Labels: labels}); err != nil {
-		return nil, fmt.Errorf("volume: %w", err)
+	if _, err := s.engine.docker.VolumeCreate(ctx, client.VolumeCreateOptions{Name: s.volume, Labels: labels}); err != nil {
+		return fmt.Errorf("volume: %w", err)
 	}
-	box, err := e.provider.CreateContainer(ctx, testcontainers.ContainerRequest{
-		Image: image, Cmd: p.command, ExposedPorts: []string{port}, Env: p.env, Labels: labels, Name: name, Files: p.files,
+	box, err := s.engine.provider.CreateContainer(ctx, testcontainers.ContainerRequest{
+		Image: image, Cmd: p.command, ExposedPorts: []string{s.port}, Env: p.env, Labels: labels, Name: name, Files: p.files,
 		ConfigModifier: func(c *container.Config) {
-			c.User = p.user
+			c.User, c.StopSignal = p.user, p.stop
 		},
 		HostConfigModifier: func(c *container.HostConfig) {
-			c.PortBindings = network.PortMap{inside: {{HostIP: e.bind}}}
-			c.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: p.volume, Target: p.data}}
+			c.PortBindings = network.PortMap{inside: {{HostIP: s.engine.bind}}}
+			c.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.volume, Target: p.data}}
 		},
 	})
 	if err != nil {
-		return nil, err // what there may be of it carries the label
+		return err // what there may be of it carries the label
 	}
-	return box.(*testcontainers.DockerContainer), nil
+	s.box = box.(*testcontainers.DockerContainer)
+	return nil
 }

@@ -1,0 +1,156 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// PostgresOptions is what a Postgres server can be asked to be. The zero value is a primary that writes everything down
+// before it answers, and a server of the environment will do for it.
+type PostgresOptions struct {
+	// StandbyOf makes it a standby, with asynchronous replication unless the primary's Args say otherwise: its name
+	// there is "standby".
+	StandbyOf *PostgresServer
+	// Args are further arguments of the server, such as "-c", "synchronous_commit=off".
+	Args []string
+}
+
+// PostgresServer is a Postgres server. Anybody may log in as any user, without a password.
+type PostgresServer struct{ *Server }
+
+// postgresHBA lets everybody in: only this host can reach the port.
+const postgresHBA = "local all all trust\nhost all all all trust\nhost replication all all trust\n"
+
+// cloneAndRun is the command of a standby: it copies the primary once, and then runs like any other server. The copy is
+// complete when its marker is there.
+const cloneAndRun = `set -e
+if [ ! -e "$PGDATA/cloned" ]; then
+	rm -rf "$PGDATA"/*
+	pg_basebackup -h %s -U postgres -D "$PGDATA" -R -X stream -c fast -d application_name=standby
+	touch "$PGDATA/cloned"
+fi
+exec "$0" "$@"`
+
+// Postgres starts a Postgres server for a test, or skips the test.
+func Postgres(tb testing.TB, o PostgresOptions) *PostgresServer {
+	tb.Helper()
+	s := &PostgresServer{}
+	p := spec{
+		image: image{server: "postgres", official: "postgres:17"},
+		env:   map[string]string{"POSTGRES_HOST_AUTH_METHOD": "trust"}, // the official image asks for it
+		user:  "postgres", port: 5432, data: "/var/lib/postgresql/data",
+		stop:  "SIGINT", // fast: TERM waits for every client to go
+		plain: o.StandbyOf == nil && len(o.Args) == 0,
+		files: []testcontainers.ContainerFile{{
+			Reader: strings.NewReader(postgresHBA), ContainerFilePath: "/pg_hba.conf", FileMode: 0o644,
+		}},
+		url:   postgresURL,
+		ready: s.answer,
+	}
+	p.command = []string{
+		"postgres", "-c", "listen_addresses=*", "-c", "unix_socket_directories=/tmp", "-c", "max_connections=300",
+		"-c", "hba_file=/pg_hba.conf",
+	}
+	if o.StandbyOf != nil {
+		p.as = o.StandbyOf.name + "-standby"
+		p.peers = o.StandbyOf.withPeers(tb)
+		p.command = append([]string{"bash", "-c", fmt.Sprintf(cloneAndRun, o.StandbyOf.name)}, p.command...)
+	}
+	p.command = append(p.command, o.Args...)
+	s.Server = start(tb, p)
+	return s
+}
+
+func postgresURL(at string) string { return "postgres://postgres@" + at + "/postgres?sslmode=disable" }
+
+// answer is the server's first answer to a query. One of the environment may ask for a password: that is an answer too.
+func (s *PostgresServer) answer(ctx context.Context, at string) error {
+	if s.Server != nil && !s.Ours() {
+		c, err := dialPG(ctx, at, "postgres", "postgres")
+		if err == nil {
+			defer c.Close()
+			_, err = c.receive()
+		}
+		return err
+	}
+	_, err := queryPG(ctx, at, "SELECT 1")
+	return err
+}
+
+func queryPG(ctx context.Context, at, sql string) ([]string, error) {
+	c, err := dialPG(ctx, at, "postgres", "postgres")
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if err := c.idle(nil); err != nil {
+		return nil, err
+	}
+	return c.query(sql)
+}
+
+// Query runs SQL on a connection of its own, as the user postgres in the database postgres, and returns the first column of
+// each row as text.
+func (s *PostgresServer) Query(ctx context.Context, sql string) ([]string, error) {
+	rows, err := queryPG(ctx, s.Addr(), sql)
+	if err != nil {
+		return nil, fmt.Errorf("live: %s: %q: %w", s.name, sql, err)
+	}
+	return rows, nil
+}
+
+// Promote makes a standby a primary, on a timeline of its own. What has not reached it is lost.
+func (s *PostgresServer) Promote(ctx context.Context) error {
+	rows, err := s.Query(ctx, "SELECT pg_promote()")
+	if err == nil && (len(rows) != 1 || rows[0] != "t") {
+		err = errors.New("live: " + s.name + " is not promoted")
+	}
+	return err
+}
+
+// PgBouncerOptions is how a PgBouncer pools.
+type PgBouncerOptions struct {
+	// Mode is "session", "transaction" or "statement". Empty: "transaction".
+	Mode string
+	// Settings are further lines of its configuration, such as "default_pool_size = 2".
+	Settings []string
+}
+
+// PgBouncer starts a PgBouncer before a Postgres server, for a test, or skips the test.
+func PgBouncer(tb testing.TB, upstream *PostgresServer, o PgBouncerOptions) *PostgresServer {
+	tb.Helper()
+	if o.Mode == "" {
+		o.Mode = "transaction"
+	}
+	s := &PostgresServer{}
+	p := spec{
+		image: image{server: "pgbouncer"},
+		user:  "postgres", port: 6432, data: "/data", stop: "SIGINT",
+		plain: !upstream.Ours(),
+		url:   postgresURL,
+		ready: s.answer,
+	}
+	if raw, variable := endpoint("pgbouncer"); !upstream.Ours() && raw == "" {
+		missing(tb, "pgbouncer", fmt.Errorf("its Postgres server is %s, and %s is not set", upstream.name, variable))
+	}
+	if upstream.Ours() {
+		p.peers = upstream.withPeers(tb)
+		settings := append([]string{
+			"[databases]", "* = host=" + upstream.name + " port=5432",
+			"[pgbouncer]", "listen_addr = *", "listen_port = 6432", "unix_socket_dir =", "pool_mode = " + o.Mode,
+			"auth_type = trust", "auth_file = /users.txt", "max_client_conn = 1000", "ignore_startup_parameters = extra_float_digits",
+		}, o.Settings...)
+		p.files = []testcontainers.ContainerFile{
+			{Reader: strings.NewReader(strings.Join(settings, "\n") + "\n"), ContainerFilePath: "/pgbouncer.ini", FileMode: 0o644},
+			{Reader: strings.NewReader("\"postgres\" \"\"\n"), ContainerFilePath: "/users.txt", FileMode: 0o644},
+		}
+	}
+	p.command = []string{"pgbouncer", "/pgbouncer.ini"}
+	s.Server = start(tb, p)
+	return s
+}
