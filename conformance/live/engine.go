@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,12 +37,13 @@ func newEngine() (*engine, error) {
 	log.SetDefault(log.NewNoopLogger()) // it tells at length which Docker it found
 	p, err := testcontainers.NewDockerProvider(testcontainers.WithDefaultBridgeNetwork(testcontainers.Bridge))
 	if err != nil {
-		return nil, fmt.Errorf("no Docker: %w", err)
+		reason, _, _ := strings.Cut(err.Error(), "\n") // the rest is about every other kind of Docker that it looked for
+		return nil, fmt.Errorf("start Docker, it does not answer: %s", reason)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dockerAnswers)
 	defer cancel()
 	if _, err := p.Client().Ping(ctx, client.PingOptions{}); err != nil {
-		return nil, fmt.Errorf("no Docker: %w", err)
+		return nil, fmt.Errorf("start Docker, it does not answer: %w", err)
 	}
 	e := &engine{provider: p, docker: p.Client()}
 	e.host, e.bind = publish(e.docker.DaemonHost(), os.Getenv(hostVariable))

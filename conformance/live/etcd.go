@@ -20,6 +20,8 @@ import (
 // do for it.
 type EtcdOptions struct {
 	Nodes int // zero: 1
+	// Own: a server of the environment will not do.
+	Own bool
 	// Args are further arguments of each node, such as "--election-timeout=500".
 	Args []string
 }
@@ -33,7 +35,7 @@ func Etcd(tb testing.TB, o EtcdOptions) *EtcdCluster {
 	nodes := max(o.Nodes, 1)
 	p := spec{
 		image: image{server: "etcd", official: "quay.io/coreos/etcd:v3.6.12"},
-		port:  2379, data: "/data", plain: nodes == 1 && len(o.Args) == 0,
+		port:  2379, data: "/data", plain: !o.Own && nodes == 1 && len(o.Args) == 0,
 		url:   etcdURL,
 		ready: etcdReads,
 	}

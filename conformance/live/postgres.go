@@ -16,6 +16,8 @@ type PostgresOptions struct {
 	// StandbyOf makes it a standby, with asynchronous replication unless the primary's Args say otherwise: its name
 	// there is "standby".
 	StandbyOf *PostgresServer
+	// Own: a server of the environment will not do.
+	Own bool
 	// Args are further arguments of the server, such as "-c", "synchronous_commit=off".
 	Args []string
 }
@@ -45,7 +47,7 @@ func Postgres(tb testing.TB, o PostgresOptions) *PostgresServer {
 		env:   map[string]string{"POSTGRES_HOST_AUTH_METHOD": "trust"}, // the official image asks for it
 		user:  "postgres", port: 5432, data: "/var/lib/postgresql/data",
 		stop:  "SIGINT", // fast: TERM waits for every client to go
-		plain: o.StandbyOf == nil && len(o.Args) == 0,
+		plain: !o.Own && o.StandbyOf == nil && len(o.Args) == 0,
 		files: []testcontainers.ContainerFile{{
 			Reader: strings.NewReader(postgresHBA), ContainerFilePath: "/pg_hba.conf", FileMode: 0o644,
 		}},
@@ -121,36 +123,29 @@ type PgBouncerOptions struct {
 	Settings []string
 }
 
-// PgBouncer starts a PgBouncer before a Postgres server, for a test, or skips the test.
+// PgBouncer starts a PgBouncer before a Postgres server with a handle, for a test, or skips the test.
 func PgBouncer(tb testing.TB, upstream *PostgresServer, o PgBouncerOptions) *PostgresServer {
 	tb.Helper()
 	if o.Mode == "" {
 		o.Mode = "transaction"
 	}
+	settings := strings.Join(append([]string{
+		"[databases]", "* = host=" + upstream.name + " port=5432",
+		"[pgbouncer]", "listen_addr = *", "listen_port = 6432", "unix_socket_dir =", "pool_mode = " + o.Mode,
+		"auth_type = trust", "auth_file = /users.txt", "max_client_conn = 1000", "ignore_startup_parameters = extra_float_digits",
+	}, o.Settings...), "\n") + "\n"
 	s := &PostgresServer{}
-	p := spec{
+	s.Server = start(tb, spec{
 		image: image{server: "pgbouncer"},
 		user:  "postgres", port: 6432, data: "/data", stop: "SIGINT",
-		plain: !upstream.Ours(),
-		url:   postgresURL,
-		ready: s.answer,
-	}
-	if raw, variable := endpoint("pgbouncer"); !upstream.Ours() && raw == "" {
-		missing(tb, "pgbouncer", fmt.Errorf("its Postgres server is %s, and %s is not set", upstream.name, variable))
-	}
-	if upstream.Ours() {
-		p.peers = upstream.withPeers(tb)
-		settings := append([]string{
-			"[databases]", "* = host=" + upstream.name + " port=5432",
-			"[pgbouncer]", "listen_addr = *", "listen_port = 6432", "unix_socket_dir =", "pool_mode = " + o.Mode,
-			"auth_type = trust", "auth_file = /users.txt", "max_client_conn = 1000", "ignore_startup_parameters = extra_float_digits",
-		}, o.Settings...)
-		p.files = []testcontainers.ContainerFile{
-			{Reader: strings.NewReader(strings.Join(settings, "\n") + "\n"), ContainerFilePath: "/pgbouncer.ini", FileMode: 0o644},
+		peers: upstream.withPeers(tb),
+		files: []testcontainers.ContainerFile{
+			{Reader: strings.NewReader(settings), ContainerFilePath: "/pgbouncer.ini", FileMode: 0o644},
 			{Reader: strings.NewReader("\"postgres\" \"\"\n"), ContainerFilePath: "/users.txt", FileMode: 0o644},
-		}
-	}
-	p.command = []string{"pgbouncer", "/pgbouncer.ini"}
-	s.Server = start(tb, p)
+		},
+		command: []string{"pgbouncer", "/pgbouncer.ini"},
+		url:     postgresURL,
+		ready:   s.answer,
+	})
 	return s
 }

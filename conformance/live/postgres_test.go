@@ -68,14 +68,11 @@ func TestPostgresPromotion(t *testing.T) {
 // Behind PgBouncer two transactions of one client may run on two connections of the server, and the modes differ in that.
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
-	pg := Postgres(t, PostgresOptions{})
+	pg := Postgres(t, PostgresOptions{Own: true})
 	for _, mode := range []string{"transaction", "session"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := PgBouncer(t, pg, PgBouncerOptions{Mode: mode, Settings: []string{"default_pool_size = 1"}})
-			if !b.Ours() {
-				return
-			}
 			first, err := dialPG(t.Context(), b.Addr(), "postgres", "postgres")
 			if err != nil {
 				t.Fatal(err)

@@ -53,7 +53,7 @@ type victim struct {
 func startVictim(t *testing.T, end string, args ...string) *victim {
 	t.Helper()
 	if _, err := docker(); err != nil {
-		missing(t, "redis", err)
+		missing(t, "redis", false, err)
 	}
 	self, err := os.Executable()
 	if err != nil {

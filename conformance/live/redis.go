@@ -18,6 +18,8 @@ type RedisOptions struct {
 	TLS bool
 	// ReplicaOf makes it a replica. The primary must have the same Password, and no TLS.
 	ReplicaOf *RedisServer
+	// Own: a server of the environment will not do.
+	Own bool
 	// Args are further arguments of the server, such as "--maxmemory-policy", "allkeys-lru".
 	Args []string
 }
@@ -25,6 +27,7 @@ type RedisOptions struct {
 // RedisPersistence is what a Redis server writes down.
 type RedisPersistence int
 
+// What is lost, and when.
 const (
 	RedisNone     RedisPersistence = iota // nothing: a restart loses all, whether it is orderly or not
 	RedisSnapshot                         // RDB: an orderly stop writes all, a kill loses what came after the last snapshot
@@ -71,7 +74,7 @@ func startRedis(tb testing.TB, i image, program string, o RedisOptions) *RedisSe
 	s := &RedisServer{password: o.Password}
 	p := spec{
 		image: i, port: 6379, data: "/data",
-		plain: o.Persistence == RedisNone && o.Password == "" && !o.TLS && o.ReplicaOf == nil && len(o.Args) == 0,
+		plain: !o.Own && o.Persistence == RedisNone && o.Password == "" && !o.TLS && o.ReplicaOf == nil && len(o.Args) == 0,
 		url:   s.address,
 		adopt: s.adopt,
 		ready: s.ping,

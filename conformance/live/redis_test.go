@@ -47,7 +47,7 @@ func TestRedisPersistence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := Redis(t, RedisOptions{Persistence: want.p})
+			s := Redis(t, RedisOptions{Persistence: want.p, Own: true})
 			wantRedis(t, s, "OK", "SET", "k", "v")
 			before := s.Addr()
 			if err := s.Restart(t.Context()); err != nil {

@@ -18,10 +18,10 @@ type resp struct {
 	in *bufio.Reader
 }
 
-// errReply is an error that the server answers.
-type errReply string
+// replyError is an error that the server answers.
+type replyError string
 
-func (e errReply) Error() string { return string(e) }
+func (e replyError) Error() string { return string(e) }
 
 // dialRESP connects. The context's deadline holds for the connection's whole life.
 func dialRESP(ctx context.Context, address, password string, secure *tls.Config) (*resp, error) {
@@ -70,7 +70,7 @@ func (c *resp) read() (any, error) {
 	case '+':
 		return rest, nil
 	case '-':
-		return nil, errReply(rest)
+		return nil, replyError(rest)
 	}
 	n, err := strconv.ParseInt(rest, 10, 64)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *resp) array(n int64) ([]any, error) {
 	var all []any
 	for range n {
 		v, err := c.read()
-		var answered errReply
+		var answered replyError
 		if errors.As(err, &answered) {
 			v, err = answered, nil
 		}

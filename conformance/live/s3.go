@@ -17,6 +17,8 @@ import (
 // S3Options is what an S3 server can be asked to be. The zero value is one gateway over a store of its own, and a server of
 // the environment will do for it.
 type S3Options struct {
+	// Own: a server of the environment will not do.
+	Own bool
 	// Store is a server whose objects this one serves, too: a second gateway on one store.
 	Store *S3Server
 }
@@ -40,7 +42,7 @@ func S3(tb testing.TB, o S3Options) *S3Server {
 	}
 	p := spec{
 		image: image{server: "s3", official: "versity/versitygw:v1.8.0"},
-		port:  7070, data: "/data", plain: o.Store == nil,
+		port:  7070, data: "/data", plain: !o.Own && o.Store == nil,
 		url: s.address, adopt: s.adopt, ready: s.list,
 	}
 	if o.Store != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -19,11 +18,14 @@ func endpoint(server string) (url, variable string) {
 	return os.Getenv(variable), variable
 }
 
-// missing ends a test that has no server: the way to get one is a part of what it says.
-func missing(tb testing.TB, server string, err error) {
+// missing ends a test that has no server: the way to get one is a part of what it says. A server of the environment may
+// do for the test, or not.
+func missing(tb testing.TB, server string, environment bool, err error) {
 	tb.Helper()
-	_, variable := endpoint(server)
-	text := fmt.Sprintf("no %s server: %v; start Docker, or set %s", server, err, variable)
+	text := fmt.Sprintf("no %s server: %v", server, err)
+	if _, variable := endpoint(server); environment {
+		text += "; or set " + variable
+	}
 	if required(server, os.Getenv(requireVariable)) {
 		tb.Fatalf("%s (%s asks for it)", text, requireVariable)
 	}
@@ -40,16 +42,18 @@ var left leftOut
 
 type leftOut struct {
 	mu      sync.Mutex
-	reasons map[string]error // by server
+	servers map[string][]string // by the reason
 }
 
 func (l *leftOut) add(server string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reasons == nil {
-		l.reasons = map[string]error{}
+	if l.servers == nil {
+		l.servers = map[string][]string{}
 	}
-	l.reasons[server] = reason
+	if r := reason.Error(); !slices.Contains(l.servers[r], server) {
+		l.servers[r] = append(l.servers[r], server)
+	}
 }
 
 // tell says what was left out, at the end of a run, also to the terminal if there is one: `go test` shows nothing that a
@@ -57,15 +61,14 @@ func (l *leftOut) add(server string, reason error) {
 func (l *leftOut) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []string
-	for server, reason := range l.reasons {
-		lines = append(lines, fmt.Sprintf("live: left out what needs %s: %v\n", server, reason))
+	text := ""
+	for reason, servers := range l.servers {
+		slices.Sort(servers)
+		text += fmt.Sprintf("live: left out what needs %s: %s\n", strings.Join(servers, ", "), reason)
 	}
-	if len(lines) == 0 {
+	if text == "" {
 		return
 	}
-	sort.Strings(lines)
-	text := strings.Join(lines, "")
 	fmt.Fprint(os.Stderr, text)
 	if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
 		fmt.Fprint(tty, text)

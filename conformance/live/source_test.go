@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +16,12 @@ func TestMissing(t *testing.T) {
 	}{{"", false}, {"etcd,s3", false}, {"redis", true}, {"etcd,redis,s3", true}, {"redisx", false}} {
 		t.Setenv(requireVariable, c.require)
 		s := &spy{TB: t}
-		s.do(func(tb testing.TB) { missing(tb, "redis", errors.New("the reason")) })
+		s.do(func(tb testing.TB) { missing(tb, "redis", true, errors.New("the reason")) })
 		text := s.skip + strings.Join(s.failures(), "")
 		if got := len(s.failures()) > 0; got != c.failed || (s.skip == "") != c.failed {
 			t.Errorf("%s=%q: failed %v, skipped %q, want failed %v", requireVariable, c.require, got, s.skip, c.failed)
 		}
-		for _, want := range []string{"redis", "the reason", "LOCKER_TEST_REDIS_URL", "Docker"} {
+		for _, want := range []string{"redis", "the reason", "LOCKER_TEST_REDIS_URL"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s=%q: got %q, want it to have %q", requireVariable, c.require, text, want)
 			}
@@ -28,10 +29,10 @@ func TestMissing(t *testing.T) {
 	}
 	left.mu.Lock()
 	defer left.mu.Unlock()
-	if left.reasons["redis"] == nil {
-		t.Error("a skip is not among what was left out")
+	if got := left.servers["the reason"]; !slices.Equal(got, []string{"redis"}) {
+		t.Errorf("left out for the reason: got %q, want redis", got)
 	}
-	delete(left.reasons, "redis")
+	delete(left.servers, "the reason")
 }
 
 func TestPublish(t *testing.T) {

@@ -61,11 +61,11 @@ func launch(tb testing.TB, p spec) *Server {
 	}
 	e, err := docker()
 	if err != nil {
-		missing(tb, p.server, err)
+		missing(tb, p.server, p.plain, err)
 	}
 	image, err := e.find(p.image, patience(tb))
 	if err != nil {
-		missing(tb, p.server, err)
+		missing(tb, p.server, p.plain, err)
 	}
 	s := &Server{name: cmp.Or(p.as, p.server), port: fmt.Sprintf("%d/tcp", p.port), url: p.url, ready: p.ready, engine: e}
 	name := fmt.Sprintf("locker-live-%s-%d-%s", run, serial.Add(1), s.name)
