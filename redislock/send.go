@@ -160,27 +160,11 @@ func (s *sender) send(ctx context.Context, g *guard, runs []*run) {
 
 // exchange sends commands in one go and returns what came of each.
 func (s *sender) exchange(ctx context.Context, cmds []redis.Cmder) []outcome {
-	work := func() []outcome {
-		if len(cmds) == 1 {
-			_ = s.client.Process(ctx, cmds[0]) // the command has it
-		} else {
-			pipe := s.client.Pipeline()
-			for _, c := range cmds {
-				_ = pipe.Process(ctx, c) // a pipeline only notes it
-			}
-			_, _ = pipe.Exec(ctx) // each command has its own
-		}
-		got := make([]outcome, len(cmds))
-		for i, c := range cmds {
-			got[i].reply, got[i].err = c.(command).Result()
-		}
-		return got
-	}
 	if !s.detached {
-		return work()
+		return s.perform(ctx, cmds)
 	}
 	done := make(chan []outcome, 1)
-	s.running.Go(func() { done <- work() })
+	s.running.Go(func() { done <- s.perform(ctx, cmds) })
 	select {
 	case got := <-done:
 		return got
@@ -191,6 +175,30 @@ func (s *sender) exchange(ctx context.Context, cmds []redis.Cmder) []outcome {
 		}
 		return got
 	}
+}
+
+// perform is exchange, as long as the client takes.
+func (s *sender) perform(ctx context.Context, cmds []redis.Cmder) []outcome {
+	var whole error
+	if len(cmds) == 1 {
+		whole = s.client.Process(ctx, cmds[0])
+	} else {
+		pipe := s.client.Pipeline()
+		for _, c := range cmds {
+			_ = pipe.Process(ctx, c) // a pipeline only notes it
+		}
+		_, whole = pipe.Exec(ctx)
+	}
+	got := make([]outcome, len(cmds))
+	for i, c := range cmds {
+		got[i].reply, got[i].err = c.(command).Result()
+		// A connection whose handshake was answered with an error, such as a wrong password,
+		// fails a pipeline and leaves its commands as they were: with neither.
+		if got[i].reply == nil && got[i].err == nil {
+			got[i].err = whole
+		}
+	}
+	return got
 }
 
 // maxWait bounds how long replicas are waited for: the rest of the call is for the answer.

@@ -1,15 +1,18 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -71,6 +74,10 @@ func openURL(ctx context.Context, u *locker.URL, scheme string, connect func(str
 	}
 	d, err := NewDriver(ctx, client, o)
 	if err != nil {
+		var late net.Error
+		if scheme == "rediss" && errors.As(err, &late) && late.Timeout() {
+			err = fmt.Errorf("%w (if the server does not speak TLS at this port, use redis://)", err)
+		}
 		return nil, errors.Join(err, client.Close())
 	}
 	d.owned = client.Close
@@ -158,6 +165,13 @@ func quiet() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
+// dialOnce and dialTimeout make a server that cannot be reached known soon: whoever waits
+// tries again, at his own pace.
+const (
+	dialOnce    = 1
+	dialTimeout = 2 * time.Second
+)
+
 // onePool keeps go-redis from a second pool for pipelines, whose connections would be made
 // in the middle of the first renewal.
 const onePool = -1
@@ -169,6 +183,7 @@ func openStandalone(url string, s secrets) (redis.UniversalClient, error) {
 	}
 	o.Password, o.TLSConfig = s.or(o.Password), s.encrypt(o.TLSConfig)
 	o.MaintNotificationsConfig, o.DisableIdentity, o.PipelinePoolSize = quiet(), true, onePool
+	o.DialerRetries, o.DialTimeout = dialOnce, cmp.Or(o.DialTimeout, dialTimeout)
 	return redis.NewClient(o), nil
 }
 
@@ -184,6 +199,7 @@ func openSentinel(url string, s secrets) (redis.UniversalClient, error) {
 	}
 	o.Password, o.TLSConfig = s.or(o.Password), s.encrypt(o.TLSConfig)
 	o.DisableIdentity, o.PipelinePoolSize = true, onePool
+	o.DialerRetries, o.DialTimeout = dialOnce, cmp.Or(o.DialTimeout, dialTimeout)
 	return redis.NewFailoverClient(o), nil
 }
 
@@ -194,6 +210,7 @@ func openCluster(url string, s secrets) (redis.UniversalClient, error) {
 	}
 	o.Password, o.TLSConfig = s.or(o.Password), s.encrypt(o.TLSConfig)
 	o.MaintNotificationsConfig, o.DisableIdentity, o.PipelinePoolSize = quiet(), true, onePool
+	o.DialerRetries, o.DialTimeout = dialOnce, cmp.Or(o.DialTimeout, dialTimeout)
 	o.ContextTimeoutEnabled = true
 	o.ReadTimeout, o.WriteTimeout = callLimit, callLimit
 	return redis.NewClusterClient(o), nil

@@ -1,0 +1,360 @@
+package redis_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/conformance/live"
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/redislock"
+)
+
+// refused opens a URL that must not open, promptly.
+func refused(t *testing.T, url string, want error, secret string, words ...string) error {
+	t.Helper()
+	begun := time.Now()
+	l, err := locker.Open(short(t), url, nil)
+	if err == nil {
+		_ = l.Close()
+	}
+	if !errors.Is(err, want) || errors.Is(err, driver.ErrAmbiguous) {
+		t.Fatalf("Open of %s: got %v, want %v", locker.RedactURL(url), err, want)
+	}
+	if secret != "" && strings.Contains(err.Error(), secret) {
+		t.Errorf("Open of %s: the error shows the secret: %v", locker.RedactURL(url), err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("Open of %s: got %v, want it to say %q", locker.RedactURL(url), err, w)
+		}
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("Open of %s failed after %v, want promptly", locker.RedactURL(url), took)
+	}
+	return err
+}
+
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	const right, wrong = "right-secret", "wrong-secret"
+	s := live.Redis(t, live.RedisOptions{Password: right})
+	err := refused(t, "redis://:"+wrong+"@"+s.Addr(), driver.ErrUnavailable, wrong, "check the user and the password")
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		t.Errorf("the error: got %v, want go-redis's own inside", err)
+	}
+	refused(t, "redis://"+s.Addr(), driver.ErrUnavailable, "", "NOAUTH")
+
+	file := filepath.Join(t.TempDir(), "password")
+	for content, want := range map[string]error{right + "\n": nil, wrong: driver.ErrUnavailable} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		url := "redis://" + s.Addr() + "?password_file=" + file
+		if want != nil {
+			refused(t, url, want, wrong)
+			continue
+		}
+		l, err := locker.Open(short(t), url, nil)
+		if err != nil {
+			t.Fatalf("Open with password_file: %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A server whose user is dropped while a driver is open answers definitely.
+func TestPasswordChanged(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">secret-of-app", "~*", "&*", "+@all"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := opened(short(t), &redis.Options{Addr: s.Addr(), Username: "app", Password: "secret-of-app"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "-evalsha"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.TryAcquire(short(t), request("k")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "permission") {
+		t.Errorf("without permission: got %v, want %v and the permission named", err, driver.ErrUnavailable)
+	}
+}
+
+// The permissions that docs/backends/redis.md lists are enough, and without CONFIG and INFO
+// nothing is claimed of durability.
+func TestLeastPermissions(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways})
+	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "least", "on", ">pw", "~{app}:*", "~{app:*", "&{app}:push:*",
+		"-@all", "+get", "+set", "+del", "+exists", "+incr", "+pexpire", "+pexpireat", "+pttl", "+pexpiretime",
+		"+zadd", "+zrem", "+zrange", "+zscore", "+zmscore", "+zrank", "+zremrangebyscore", "+hset", "+hget", "+hdel", "+hmget",
+		"+time", "+publish", "+evalsha", "+eval", "+script|load", "+ping", "+subscribe", "+hello", "+scan", "+wait",
+		"+client|setinfo", "+select"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := opened(short(t), &redis.Options{Addr: s.Addr(), Username: "least", Password: "pw"}, &redislock.Options{Namespace: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if i := d.Info(); i.Tokens != driver.BestEffort || !strings.Contains(i.FailoverLoses, "unknown") {
+		t.Errorf("Info: got %v, %q, want best-effort and unknown", i.Tokens, i.FailoverLoses)
+	}
+	a, err := locker.New(d, &locker.Options{TTL: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := locker.New(d, &locker.Options{TTL: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(a.Close(), b.Close()) }()
+	lease, err := a.Acquire(short(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- b.Do(short(t), "k", func(context.Context, *locker.Lease) error { return nil }) }()
+	eventually(t, time.Second, "a waiter", func() bool {
+		st, err := a.Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 1
+	})
+	begun := time.Now()
+	if err := errors.Join(lease.Renew(short(t)), lease.Release(short(t)), <-got); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 300*time.Millisecond { // a slow poll comes within half a second
+		t.Errorf("the hand-off took %v, want it pushed", took)
+	}
+	lease, err = a.Acquire(short(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for st, err := range a.List(short(t), "") {
+		if err != nil || st.Key != "k" {
+			t.Errorf("List: got %q and %v, want k", st.Key, err)
+		}
+		n++
+	}
+	if err := errors.Join(a.Ping(short(t)), a.Break(short(t), "k", lease.Token(), locker.Break{Now: true})); err != nil || n != 1 {
+		t.Errorf("Ping, Break and %d listed keys: got %v, want nil and 1", n, err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{TLS: true})
+	plain := shared(t)
+	refused(t, "redis://"+s.Addr(), driver.ErrUnavailable, "", "rediss://")
+	refused(t, "rediss://"+plain.Addr(), driver.ErrUnavailable, "", "redis://")
+	var authority x509.UnknownAuthorityError
+	if err := refused(t, "rediss://"+s.Addr(), driver.ErrUnavailable, ""); !errors.As(err, &authority) {
+		t.Errorf("a certificate of an unknown authority: got %v, want %T inside", err, authority)
+	}
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, s.CA, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := locker.Open(short(t), "rediss://"+s.Addr()+"?ca="+ca, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if _, err := l.TryAcquire(short(t), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	refused(t, "redis://127.0.0.1:1", driver.ErrUnavailable, "")
+	refused(t, "redis://no-such-host.invalid", driver.ErrUnavailable, "")
+}
+
+// A pool without a free connection is a definite, prompt failure.
+func TestPoolExhausted(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1, PoolTimeout: 200 * time.Millisecond, MaxActiveConns: 1})
+	defer func() { _ = c.Close() }()
+	d, err := redislock.NewDriver(short(t), c, &redislock.Options{Namespace: namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	conn := c.Conn()
+	defer func() { _ = conn.Close() }()
+	if err := conn.Ping(short(t)).Err(); err != nil { // it has the only connection now
+		t.Fatal(err)
+	}
+	for _, within := range []time.Duration{100 * time.Millisecond, 2 * time.Second} {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		begun := time.Now()
+		_, err := d.TryAcquire(ctx, request("k"))
+		cancel()
+		if !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("TryAcquire within %v: got %v, want %v", within, err, driver.ErrUnavailable)
+		}
+		if took := time.Since(begun); took > within+time.Second {
+			t.Errorf("it took %v, want at most %v", took, within)
+		}
+	}
+}
+
+func TestReplicaRefused(t *testing.T) {
+	t.Parallel()
+	primary, replica := pair(t)
+	refused(t, replica.URL(), driver.ErrUnavailable, "", "replica")
+	// A primary that becomes a replica under an open driver.
+	d, err := open(short(t), primary.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	g, err := d.TryAcquire(short(t), request("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := primary.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.TryAcquire(short(t), request("other")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "primary") {
+		t.Errorf("TryAcquire on a replica: got %v, want %v and the primary named", err, driver.ErrUnavailable)
+	}
+	if _, err := d.Renew(short(t), g); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Renew on a replica: got %v, want %v", err, driver.ErrUnavailable)
+	}
+	if err := d.Release(short(t), g); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Release on a replica: got %v, want %v", err, driver.ErrUnavailable)
+	}
+}
+
+func TestOtherClients(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": s.Addr()}})
+	defer func() { _ = ring.Close() }()
+	if _, err := redislock.NewDriver(short(t), ring, nil); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "Ring") {
+		t.Errorf("NewDriver over a Ring: got %v, want %v", err, driver.ErrUnsupported)
+	}
+	if _, err := redislock.NewDriver(short(t), nil, nil); err == nil {
+		t.Error("NewDriver over nil: got nil, want an error")
+	}
+}
+
+// A key of another type, wherever it stands, is ErrCorrupt, and what is granted stays as it is.
+func TestWrongType(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	for part, write := range map[string][]string{
+		"lock:k":                        {"HSET", "", "f", "v"},
+		"token":                         {"HSET", "", "f", "v"},
+		"queue:k":                       {"SET", "", "v"},
+		"places:k":                      {"SET", "", "v"},
+		"live":                          {"SET", "", "v"},
+		"not a lock, of the right type": {"SET", "", "v"},
+	} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			ns := namespace()
+			d, err := open(short(t), s.Addr(), &redislock.Options{Namespace: ns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			g, err := d.TryAcquire(short(t), request("k"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := lockName(t, s, ns)
+			bucket := strings.TrimSuffix(name, "lock:k")
+			if part == "token" || part == "lock:k" || !strings.Contains(part, ":") && part != "live" {
+				if err := d.Release(short(t), g); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write[1] = bucket + part
+			if strings.Contains(part, " ") {
+				write[1] = name
+			}
+			if _, err := s.Do(t.Context(), "DEL", write[1]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Do(t.Context(), write...); err != nil {
+				t.Fatal(err)
+			}
+			ask := d.TryAcquire
+			if strings.HasPrefix(part, "queue") || strings.HasPrefix(part, "places") || part == "live" {
+				ask = d.(driver.Queuer).Enqueue
+			}
+			if g, err := ask(short(t), request("k")); !errors.Is(err, driver.ErrCorrupt) {
+				t.Errorf("with %s: got token %v and %v, want %v", strings.Join(write, " "), g.Token, err, driver.ErrCorrupt)
+			}
+		})
+	}
+}
+
+// lockName is the name in Redis of the only lock of a namespace.
+func lockName(t *testing.T, s *live.RedisServer, ns string) string {
+	t.Helper()
+	v, err := s.Do(t.Context(), "KEYS", "{"+ns+":??}:lock:*")
+	names, _ := v.([]any)
+	if err != nil || len(names) != 1 {
+		t.Fatalf("locks of %s: got %v and %v, want one", ns, v, err)
+	}
+	return fmt.Sprint(names[0])
+}
+
+// Memory that is full refuses new locks and places, definitely, and hinders nobody who has one.
+func TestMemoryFull(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Args: []string{"--maxmemory-policy", "noeviction"}})
+	d, err := open(short(t), s.Addr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	g, err := d.TryAcquire(short(t), request("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := request("k")
+	if _, err := d.(driver.Queuer).Enqueue(short(t), waiter); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	if _, err := s.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1mb"); err != nil {
+		t.Fatal(err)
+	}
+	for what, ask := range map[string]func(context.Context, driver.Request) (driver.Grant, error){
+		"TryAcquire": d.TryAcquire, "Enqueue": d.(driver.Queuer).Enqueue,
+	} {
+		if _, err := ask(short(t), request("other")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%s: got %v, want %v with OOM", what, err, driver.ErrUnavailable)
+		}
+	}
+	if _, err := d.Renew(short(t), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := d.Release(short(t), g); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if next, err := d.(driver.Queuer).Poll(short(t), waiter); err != nil || next.Token <= g.Token {
+		t.Errorf("Poll of who waited: got token %v and %v, want it granted", next.Token, err)
+	}
+}
