@@ -51,7 +51,7 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	if d.replicas = opts.WaitReplicas; d.replicas > 0 && d.cluster() {
 		return nil, fmt.Errorf("%w: waiting for replicas in a Cluster", driver.ErrUnsupported)
 	}
-	record, servers, err := d.probe(ctx)
+	got, servers, err := d.probe(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,10 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 		if err := s.fit(opts.AllowEviction, d.cluster()); err != nil {
 			return nil, err
 		}
+	}
+	record, err := recordOf(got) // a server that does not fit may have answered it with an error
+	if err != nil {
+		return nil, err
 	}
 	if err := opts.layout().Agree(ctx, d.layoutStore(record)); err != nil {
 		return nil, err
@@ -73,22 +77,18 @@ func (d *Driver) cluster() bool {
 	return is
 }
 
-// probe reads the namespace record, nil if there is none, and asks each server that holds
-// keys what it is. It loads the scripts on the way.
-func (d *Driver) probe(ctx context.Context) (record []byte, servers []server, err error) {
-	if !d.cluster() {
+// probe reads the namespace record and asks each server that holds keys what it is. It
+// loads the scripts on the way.
+func (d *Driver) probe(ctx context.Context) (record outcome, servers []server, err error) {
+	cluster, ok := d.client.(*redis.ClusterClient)
+	if !ok {
 		got := d.exchange(ctx, append([]redis.Cmder{d.readRecord(ctx)}, questions(ctx)...))
-		if record, err = recordOf(got[0]); err != nil {
-			return nil, nil, err
-		}
 		s, err := answers(got[1:])
-		return record, []server{s}, err
+		return got[0], []server{s}, err
 	}
-	if record, err = recordOf(d.exchange(ctx, []redis.Cmder{d.readRecord(ctx)})[0]); err != nil {
-		return nil, nil, err
-	}
+	record = d.exchange(ctx, []redis.Cmder{d.readRecord(ctx)})[0]
 	var mu sync.Mutex
-	err = d.client.(*redis.ClusterClient).ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		one := sender{client: c}
 		s, err := answers(one.exchange(ctx, questions(ctx)))
 		mu.Lock()
