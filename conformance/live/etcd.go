@@ -34,7 +34,7 @@ func Etcd(tb testing.TB, o EtcdOptions) *EtcdCluster {
 	tb.Helper()
 	nodes := max(o.Nodes, 1)
 	p := spec{
-		image: image{server: "etcd", official: "quay.io/coreos/etcd:v3.6.12"},
+		image: image{server: "etcd", official: "gcr.io/etcd-development/etcd:v3.7.3"},
 		port:  2379, data: "/data", plain: !o.Own && nodes == 1 && len(o.Args) == 0,
 		url:   etcdURL,
 		ready: etcdReads,

@@ -19,7 +19,7 @@ import (
 // command line.
 type image struct {
 	server   string // as images/build calls it
-	official string // with its version; empty: there is none
+	official string // from its makers, with its version; empty: there is none
 }
 
 const (

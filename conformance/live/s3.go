@@ -31,32 +31,59 @@ type S3Server struct {
 	AccessKey, SecretKey string
 
 	scheme string
+	exists bool // the bucket
 }
 
 // S3 starts an S3 server, VersityGW over a directory, for a test, or skips the test.
 func S3(tb testing.TB, o S3Options) *S3Server {
 	tb.Helper()
-	s := &S3Server{
-		Bucket: "locks", Region: "us-east-1", scheme: "http",
-		AccessKey: "live", SecretKey: rand.Text(), // letters and digits: it stands in a command line
-	}
-	p := spec{
-		image: image{server: "s3", official: "versity/versitygw:v1.8.0"},
-		port:  7070, data: "/data", plain: !o.Own && o.Store == nil,
-		url: s.address, adopt: s.adopt, ready: s.list,
-	}
+	s := newS3()
+	p := s.spec(image{server: "s3", official: "versity/versitygw:v1.8.0"}, o)
 	if o.Store != nil {
 		if !o.Store.Ours() {
 			tb.Fatalf("live: %s has no handle, and so it can have no second gateway", o.Store.name)
 		}
 		s.AccessKey, s.SecretKey = o.Store.AccessKey, o.Store.SecretKey
+		s.exists = true
 		p.volume, p.as = o.Store.volume, o.Store.name+"-second"
-	} else {
-		p.ready = s.create
 	}
-	p.command = []string{"--port", ":7070", "--region", s.Region, "--access", s.AccessKey, "--secret", s.SecretKey, "posix", "/data"}
+	p.command = []string{"--port", ":9000", "--region", s.Region, "--access", s.AccessKey, "--secret", s.SecretKey, "posix", "/data"}
+	return s.start(tb, p)
+}
+
+// MinIO starts another S3 server, which other people have written: one process over one folder, without a second gateway.
+func MinIO(tb testing.TB, o S3Options) *S3Server {
+	tb.Helper()
+	if o.Store != nil {
+		tb.Fatal("live: MinIO has no second gateway on one store")
+	}
+	s := newS3()
+	p := s.spec(image{server: "minio", official: "quay.io/minio/minio:RELEASE.2025-09-07T16-13-09Z.hotfix.7aa24e772"}, o)
+	p.env = map[string]string{
+		"MINIO_ROOT_USER": s.AccessKey, "MINIO_ROOT_PASSWORD": s.SecretKey, "MINIO_REGION": s.Region,
+		"MINIO_UPDATE": "off", "MINIO_BROWSER": "off",
+	}
+	p.command = []string{"server", "--address", ":9000", "/data"}
+	return s.start(tb, p)
+}
+
+func newS3() *S3Server {
+	return &S3Server{
+		Bucket: "locks", Region: "us-east-1", scheme: "http",
+		AccessKey: "live", SecretKey: rand.Text(), // letters and digits: it stands in a command line
+	}
+}
+
+func (s *S3Server) spec(i image, o S3Options) spec {
+	return spec{
+		image: i, port: 9000, data: "/data", plain: !o.Own && o.Store == nil,
+		url: s.address, adopt: s.adopt, ready: s.answer,
+	}
+}
+
+func (s *S3Server) start(tb testing.TB, p spec) *S3Server {
+	tb.Helper()
 	s.Server = start(tb, p)
-	s.ready = s.list
 	return s
 }
 
@@ -77,24 +104,22 @@ func (s *S3Server) adopt(u *url.URL) (string, error) {
 		return "", fmt.Errorf("endpoint=http://host:port is missing")
 	}
 	s.scheme, s.Bucket, s.Region = endpoint.Scheme, u.Host, cmp.Or(q.Get("region"), s.Region)
+	s.exists = true
 	s.AccessKey, s.SecretKey = os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
 	return endpoint.Host, nil
 }
 
-// create makes the bucket, as the server's first answer.
-func (s *S3Server) create(ctx context.Context, at string) error {
-	return s.wants(ctx, at, http.MethodPut, nil, http.StatusOK)
-}
-
-func (s *S3Server) list(ctx context.Context, at string) error {
-	return s.wants(ctx, at, http.MethodGet, map[string]string{"list-type": "2", "max-keys": "1"}, http.StatusOK)
-}
-
-func (s *S3Server) wants(ctx context.Context, at, method string, query map[string]string, want int) error {
+// answer is the server's first answer: it makes the bucket, or lists it.
+func (s *S3Server) answer(ctx context.Context, at string) error {
+	method, query := http.MethodPut, map[string]string{}
+	if s.exists {
+		method, query = http.MethodGet, map[string]string{"list-type": "2", "max-keys": "1"}
+	}
 	r, err := s.send(ctx, at, method, "", query, nil, nil)
-	if err == nil && r.StatusCode != want {
+	if err == nil && r.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", r.Status, r.Body)
 	}
+	s.exists = s.exists || err == nil
 	return err
 }
 

@@ -9,7 +9,16 @@ import (
 
 func TestS3Server(t *testing.T) {
 	t.Parallel()
-	s := S3(t, S3Options{})
+	for name, start := range map[string]func(testing.TB, S3Options) *S3Server{"VersityGW": S3, "MinIO": MinIO} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testS3(t, start(t, S3Options{}))
+		})
+	}
+}
+
+func testS3(t *testing.T, s *S3Server) {
+	t.Helper()
 	const key = "a/b c+ü.json"
 	wantS3(t, s, http.StatusOK, http.MethodPut, key, nil, "one")
 	wantS3(t, s, http.StatusPreconditionFailed, http.MethodPut, key, http.Header{"If-None-Match": {"*"}}, "two")
