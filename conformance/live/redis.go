@@ -47,6 +47,11 @@ func (p RedisPersistence) args() []string {
 	return []string{"--save", "", "--appendonly", "no"}
 }
 
+const (
+	redisImage = "redis:8.0"
+	redisPort  = 6379
+)
+
 // RedisServer is a Redis or Valkey server.
 type RedisServer struct {
 	*Server
@@ -60,7 +65,7 @@ type RedisServer struct {
 // Redis starts a Redis server for a test, or skips the test.
 func Redis(tb testing.TB, o RedisOptions) *RedisServer {
 	tb.Helper()
-	return startRedis(tb, image{server: "redis", official: "redis:8.0"}, "redis-server", o)
+	return startRedis(tb, image{server: "redis", official: redisImage}, "redis-server", o)
 }
 
 // Valkey starts a Valkey server for a test, or skips the test.
@@ -73,7 +78,7 @@ func startRedis(tb testing.TB, i image, program string, o RedisOptions) *RedisSe
 	tb.Helper()
 	s := &RedisServer{password: o.Password}
 	p := spec{
-		image: i, port: 6379, data: "/data",
+		image: i, port: redisPort, data: "/data",
 		plain: !o.Own && o.Persistence == RedisNone && o.Password == "" && !o.TLS && o.ReplicaOf == nil && len(o.Args) == 0,
 		url:   s.address,
 		adopt: s.adopt,
