@@ -19,9 +19,8 @@
 // The first of these that there is:
 //
 //   - an endpoint in the environment: LOCKER_TEST_REDIS_URL, LOCKER_TEST_VALKEY_URL, LOCKER_TEST_POSTGRES_URL,
-//     LOCKER_TEST_ETCD_URL or LOCKER_TEST_S3_URL, in the form of this repository's lock URLs. Such a
-//     server has no handle: what would harm it answers [ErrNoHandle]. It serves only tests that ask
-//     for nothing special.
+//     LOCKER_TEST_ETCD_URL, LOCKER_TEST_S3_URL or LOCKER_TEST_MINIO_URL, in the form of this repository's lock URLs. Such a
+//     server has no handle: what would harm it answers [ErrNoHandle]. It serves only tests that ask for nothing special.
 //   - a container of the official image, if Docker has it;
 //   - a container of an image that images/build has made, if Docker has it;
 //   - the official image, pulled, if its registry answers within seconds;

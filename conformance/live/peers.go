@@ -68,7 +68,7 @@ func (s *Server) Connect(ctx context.Context) error {
 func (s *Server) withPeers(tb testing.TB) *peers {
 	tb.Helper()
 	if !s.Ours() {
-		tb.Fatalf("live: %s has no handle, and so it can have no replica: make it with options", s.name)
+		tb.Fatalf("live: %s has no handle, and so nothing can join it: make it with Own", s.name)
 	}
 	if s.peers == nil {
 		p := newPeers(tb)

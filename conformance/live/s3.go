@@ -41,7 +41,7 @@ func S3(tb testing.TB, o S3Options) *S3Server {
 	p := s.spec(image{server: "s3", official: "versity/versitygw:v1.8.0"}, o)
 	if o.Store != nil {
 		if !o.Store.Ours() {
-			tb.Fatalf("live: %s has no handle, and so it can have no second gateway", o.Store.name)
+			tb.Fatalf("live: %s has no handle, and so it can have no second gateway: make it with Own", o.Store.name)
 		}
 		s.AccessKey, s.SecretKey = o.Store.AccessKey, o.Store.SecretKey
 		s.exists = true

@@ -58,8 +58,10 @@ func TestPublish(t *testing.T) {
 // A test that waits for an image keeps time for itself.
 func TestPatience(t *testing.T) {
 	deadline, ok := t.Deadline()
-	got := patience(t)
-	if want := time.Until(deadline); ok && (got > want*7/10 || got < want/2) {
-		t.Errorf("patience: got %v of %v", got, want)
+	for _, tb := range []testing.TB{t, keeper{t}} {
+		got := patience(tb)
+		if want := time.Until(deadline); ok && (got > want*7/10 || got < want/2) {
+			t.Errorf("patience of a %T: got %v of %v", tb, got, want)
+		}
 	}
 }

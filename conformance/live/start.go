@@ -130,6 +130,9 @@ func fromEnvironment(tb testing.TB, p spec) *Server {
 // patience is how long a test may wait for an image to be made: it must have time left for its own work.
 func patience(tb testing.TB) time.Duration {
 	const endless = 20 * time.Minute
+	if k, ok := tb.(keeper); ok {
+		tb = k.TB
+	}
 	if t, ok := tb.(interface{ Deadline() (time.Time, bool) }); ok {
 		if deadline, ok := t.Deadline(); ok {
 			return time.Until(deadline) * 6 / 10
