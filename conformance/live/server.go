@@ -220,12 +220,15 @@ func (s *Server) published(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if !i.State.Running { // it was faster than this question
+		return "", fmt.Errorf("it ended by itself with code %d", i.State.ExitCode)
+	}
 	for port, bindings := range i.NetworkSettings.Ports {
 		if port.String() == s.port && len(bindings) > 0 {
 			return s.engine.host + ":" + bindings[0].HostPort, nil
 		}
 	}
-	return "", fmt.Errorf("port %s is not published: %s", s.port, i.State.Status)
+	return "", fmt.Errorf("port %s is not published", s.port)
 }
 
 // answers returns when the server has answered one request.
