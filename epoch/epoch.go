@@ -335,9 +335,7 @@ func (d *Driver) release(ctx context.Context, r driver.Request, h *hold) error {
 				return driver.ErrLost
 			case err != nil:
 				return ambiguous(err)
-			case v.Holder == r.Attempt && v.Ended && u.again && v.Ending.Kind == u.kind:
-				return nil // an earlier send of this release
-			case v.Holder != r.Attempt || v.Ended || v.Broken:
+			case v.Holder != r.Attempt || v.Ended || v.Broken: // ended perhaps by an earlier send of this release: the core knows
 				return driver.ErrLost
 			case holding && v.Unheld: // a copy of what this grant holds
 				return driver.ErrLost
@@ -356,10 +354,7 @@ func (d *Driver) release(ctx context.Context, r driver.Request, h *hold) error {
 			u.version = nil
 		case errors.Is(err, ErrNotExist):
 			return driver.ErrLost
-		case definite(err):
-			return ambiguous(err) // not now; it stays ours to end
-		default:
-			h.releasing()
+		default: // not applied, or unknown: it stays ours to end
 			return ambiguous(err)
 		}
 	}
@@ -377,7 +372,6 @@ func (d *Driver) tombstone(ctx context.Context, r driver.Request, h *hold, u und
 	case errors.Is(err, ErrExist):
 		return true, nil
 	case err != nil:
-		h.releasing()
 		return false, ambiguous(err)
 	}
 	d.store.Drop(v)

@@ -29,9 +29,9 @@ type hold struct {
 	sent     driver.Instant
 	writes   map[driver.Attempt]driver.Instant
 	renewals uint64
-	// undone: a release was sent, the attempt is never adopted again. released: one
-	// was not answered. gone: nothing is left to renew or release.
-	undone, released, lost, gone bool
+	// undone: a release was sent, the attempt is never adopted again. gone: nothing is
+	// left to renew or release.
+	undone, lost, gone bool
 }
 
 // left is what remains of the belief's outermost bound, the deadline.
@@ -176,26 +176,20 @@ func (h *hold) lose() {
 
 // undoing is where a release has to look.
 type undoing struct {
-	n, shift          uint64
-	version           Version
-	kind              Kind
-	unanswered, again bool
+	n, shift   uint64
+	version    Version
+	kind       Kind
+	unanswered bool
 }
 
 func (h *hold) undoing() undoing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	u := undoing{n: h.n, shift: h.shift, version: h.version, kind: Undone, unanswered: h.unanswered, again: h.released}
+	u := undoing{n: h.n, shift: h.shift, version: h.version, kind: Undone, unanswered: h.unanswered}
 	if h.granted {
 		u.kind = Released
 	}
 	return u
-}
-
-func (h *hold) releasing() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.released = true
 }
 
 // live returns the version of a grant that may still be believed.
