@@ -1,0 +1,279 @@
+package s3lock
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// bucket makes single requests: each call is one request, sent once.
+type bucket struct {
+	client *s3.Client
+	name   string
+	sse    types.ServerSideEncryption
+	kmsKey string
+	clock  *clock
+}
+
+// answer is what a reply says beside its body.
+type answer struct {
+	// sent: bytes of the request may have left this process.
+	sent     atomic.Bool
+	began    driver.Instant
+	arrived  driver.Instant
+	status   int
+	header   http.Header
+	date     time.Time // zero: the reply has none
+	modified time.Time // zero: the reply has none
+}
+
+// object is one object as it was read.
+type object struct {
+	body      []byte
+	etag      string
+	unchanged bool
+	*answer
+}
+
+// begin prepares one request. The client's own retries are off, whatever client it is: a
+// retry finds its own first send and calls it somebody else's. So are checksums beyond
+// what S3 requires, which other stores do not know.
+func (b *bucket) begin(ctx context.Context) (context.Context, *answer, func(*s3.Options)) {
+	a := &answer{began: driver.Now(), header: http.Header{}}
+	var traced atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { traced.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { a.sent.Store(true) },
+	})
+	return ctx, a, func(o *s3.Options) {
+		o.Retryer = aws.NopRetryer{}
+		o.RetryMaxAttempts = 0
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.APIOptions = append(o.APIOptions[:len(o.APIOptions):len(o.APIOptions)], func(s *middleware.Stack) error {
+			return s.Deserialize.Add(middleware.DeserializeMiddlewareFunc("LockerAnswer", func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+				out, md, err := next.HandleDeserialize(ctx, in)
+				if !traced.Load() { // a client of its own kind, which tells nothing
+					a.sent.Store(true)
+				}
+				if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil {
+					b.took(a, res)
+				}
+				return out, md, err
+			}), middleware.After)
+		})
+	}
+}
+
+// took notes what the reply's head says.
+func (b *bucket) took(a *answer, res *smithyhttp.Response) {
+	a.arrived, a.status, a.header = driver.Now(), res.StatusCode, res.Header
+	a.sent.Store(true)
+	a.date, _ = http.ParseTime(a.header.Get("Date"))
+	a.modified, _ = http.ParseTime(a.header.Get("Last-Modified"))
+	b.clock.heard(a)
+	if res.StatusCode == http.StatusOK {
+		disguised(a, res)
+	}
+}
+
+// peeked is how much of a body shows whether it is an error.
+const peeked = 512
+
+// disguised finds an error that came with status 200, because it happened after the head
+// was sent, and gives it the status that it means.
+func disguised(a *answer, res *smithyhttp.Response) {
+	if res.Body == nil || res.ContentLength == 0 {
+		return
+	}
+	in := bufio.NewReaderSize(res.Body, peeked)
+	head, _ := in.Peek(peeked)
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{in, res.Body}
+	text := string(bytes.TrimSpace(head))
+	if strings.HasPrefix(text, "<?xml") {
+		_, text, _ = strings.Cut(text, "?>")
+	}
+	if !strings.HasPrefix(strings.TrimSpace(text), "<Error>") {
+		return
+	}
+	status := http.StatusInternalServerError
+	switch {
+	case strings.Contains(text, "<Code>PreconditionFailed<"):
+		status = http.StatusPreconditionFailed
+	case strings.Contains(text, "<Code>ConditionalRequestConflict<"):
+		status = http.StatusConflict
+	case strings.Contains(text, "<Code>SlowDown<"):
+		status = http.StatusServiceUnavailable
+	case strings.Contains(text, "<Code>NoSuchKey<"):
+		status = http.StatusNotFound
+	}
+	a.status, res.StatusCode = status, status
+}
+
+// maxRecord bounds what is read of an object: a record has some hundred bytes, and an
+// owner and a note.
+const maxRecord = 1 << 20
+
+// get reads an object; with an ETag only if it has another one.
+func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
+	ctx, a, once := b.begin(ctx)
+	in := &s3.GetObjectInput{Bucket: &b.name, Key: &name}
+	if unless != "" {
+		in.IfNoneMatch = &unless
+	}
+	out, err := b.client.GetObject(ctx, in, once)
+	if notModified(err) {
+		return object{etag: unless, unchanged: true, answer: a}, nil
+	}
+	if err != nil {
+		return object{answer: a}, b.refused(opGet, a, err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(out.Body, maxRecord))
+	if err != nil {
+		return object{answer: a}, fmt.Errorf("%s: %w", opGet, err)
+	}
+	return object{body: body, etag: aws.ToString(out.ETag), answer: a}, nil
+}
+
+// head asks for an object's ETag. No object: "".
+func (b *bucket) head(ctx context.Context, name string) (etag string, err error) {
+	ctx, a, once := b.begin(ctx)
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &name}, once)
+	if a.status == http.StatusNotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", b.refused(opHead, a, err)
+	}
+	return aws.ToString(out.ETag), nil
+}
+
+// create writes an object only if there is none of the name: epoch.ErrExist. replace does
+// only if its ETag is still the given one: epoch.ErrChanged, epoch.ErrNotExist.
+func (b *bucket) create(ctx context.Context, name string, body []byte) (etag string, err error) {
+	return b.put(ctx, opCreate, name, body, func(in *s3.PutObjectInput) { in.IfNoneMatch = aws.String("*") })
+}
+
+func (b *bucket) replace(ctx context.Context, name, etag string, body []byte) (string, error) {
+	return b.put(ctx, opReplace, name, body, func(in *s3.PutObjectInput) { in.IfMatch = &etag })
+}
+
+func (b *bucket) put(ctx context.Context, op, name string, body []byte, condition func(*s3.PutObjectInput)) (string, error) {
+	ctx, a, once := b.begin(ctx)
+	in := &s3.PutObjectInput{
+		Bucket: &b.name, Key: &name, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		ContentType: aws.String("application/json"), ServerSideEncryption: b.sse,
+	}
+	if b.kmsKey != "" {
+		in.SSEKMSKeyId = &b.kmsKey
+	}
+	condition(in)
+	out, err := b.client.PutObject(ctx, in, once)
+	if err != nil {
+		return "", b.refused(op, a, err)
+	}
+	etag := aws.ToString(out.ETag)
+	if etag == "" {
+		return "", fmt.Errorf("%s: the reply has no ETag", op)
+	}
+	return etag, nil
+}
+
+// delete removes an object, if it is there.
+func (b *bucket) delete(ctx context.Context, name string) error {
+	ctx, a, once := b.begin(ctx)
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &name}, once)
+	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
+		return nil
+	}
+	return b.refused(opDelete, a, err)
+}
+
+// fewObjects are deleted one by one: not every store knows the request for many.
+const fewObjects = 4
+
+// deleteAll removes objects, up to maxPage.
+func (b *bucket) deleteAll(ctx context.Context, names []string) error {
+	if len(names) <= fewObjects {
+		for _, n := range names {
+			if err := b.delete(ctx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ctx, a, once := b.begin(ctx)
+	in := &s3.DeleteObjectsInput{Bucket: &b.name, Delete: &types.Delete{Quiet: aws.Bool(true)}}
+	for _, n := range names {
+		in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: &n})
+	}
+	_, err := b.client.DeleteObjects(ctx, in, once)
+	return b.refused(opDelete, a, err)
+}
+
+// page is one page of a listing, in the order of names.
+type page struct {
+	objects []types.Object
+	folders []string
+	next    string // "": the last one
+	*answer
+}
+
+// list reads one page of the names with a prefix. behind, if not empty, is the name after
+// which it begins; more is the next of the page before. folders lists what is up to the
+// next slash only.
+func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int32, folders bool) (page, error) {
+	ctx, a, once := b.begin(ctx)
+	in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: &most}
+	if behind != "" {
+		in.StartAfter = &behind
+	}
+	if more != "" {
+		in.ContinuationToken = &more
+	}
+	if folders {
+		in.Delimiter = aws.String("/")
+	}
+	out, err := b.client.ListObjectsV2(ctx, in, once)
+	if err != nil {
+		err = b.refused(opList, a, err)
+		return page{answer: a}, err
+	}
+	p := page{objects: out.Contents, answer: a}
+	for _, f := range out.CommonPrefixes {
+		p.folders = append(p.folders, aws.ToString(f.Prefix))
+	}
+	if aws.ToBool(out.IsTruncated) {
+		p.next = aws.ToString(out.NextContinuationToken)
+	}
+	return p, nil
+}
+
+// ping asks whether the bucket can be reached.
+func (b *bucket) ping(ctx context.Context) error {
+	ctx, a, once := b.begin(ctx)
+	_, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name}, once)
+	if a.status == http.StatusNotFound { // a HEAD has no body that would say so
+		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)
+	}
+	return b.refused(opBucket, a, err)
+}

@@ -1,0 +1,190 @@
+package s3lock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/epoch"
+	"github.com/fencelock/locker/fence"
+)
+
+// Token returns the token of a lease for a fence around an object. A lease of another
+// backend is driver.ErrUnsupported; one that is over is its error.
+func Token(l *locker.Lease) (driver.Token, error) {
+	d, ok := epoch.HolderOf(l.Grant())
+	if ok {
+		v, _ := d.Held(l.Grant())
+		_, ok = v.(version)
+	}
+	if err := l.Err(); err != nil {
+		return 0, fmt.Errorf("%s: fence: %q: %w", name, l.Key(), err)
+	}
+	if !ok {
+		return 0, fmt.Errorf("%s: fence: %w: %q is a lease of another backend", name, driver.ErrUnsupported, l.Key())
+	}
+	return l.Token(), nil
+}
+
+// Fence guards one object: it keeps the greatest token that it has seen in the object's own
+// metadata (x-amz-meta-fencing-token), and every write is a PUT that S3 refuses if the
+// object has changed since the token was compared. So the check and the write are one
+// atomic step, and the mark is as durable as the data. It needs no driver, and the bucket
+// may be another one than the locks'.
+//
+// Everybody who writes the object must do it through a Fence: an ordinary PUT takes the
+// mark away. An object that was there before has the mark 0. Objects are held in memory as
+// a whole.
+//
+// A Fence is safe for concurrent use, and needs no Close.
+type Fence struct {
+	*bucket
+	object string
+}
+
+// NewFence is a fence around an object, which need not exist. Nothing is sent yet. The
+// client's own retries are not used.
+func NewFence(client *s3.Client, bucketName, object string) (*Fence, error) {
+	if client == nil || bucketName == "" || object == "" {
+		return nil, fmt.Errorf("%s: fence: %w: want a client, a bucket and an object's name", name, driver.ErrUnsupported)
+	}
+	return &Fence{bucket: &bucket{client: client, name: bucketName, clock: newClock("not a lock's")}, object: object}, nil
+}
+
+// markName is the metadata that keeps the mark.
+const markName = "fencing-token"
+
+// guarded is the object as it is: its mark, and what must not have changed when it is
+// written.
+type guarded struct {
+	mark        driver.Token
+	etag        string // "": there is none
+	body        []byte
+	contentType *string
+	metadata    map[string]string
+}
+
+// Raise shows the token to the object, creating an empty one if there is none. A holder
+// calls it before its first read: from then on every smaller token is refused with a
+// *fence.StaleError, which is driver.ErrStale. It costs two requests, or one if the token
+// was seen already.
+func (f *Fence) Raise(ctx context.Context, t driver.Token) error {
+	return f.change(ctx, "raise", t, func(g *guarded) bool { return g.etag == "" || g.mark < t })
+}
+
+// Read returns the object's content, empty if there is none. It raises nothing: a holder
+// that reads without having raised can be overtaken by an older one.
+func (f *Fence) Read(ctx context.Context, t driver.Token) (string, error) {
+	g, err := f.look(ctx)
+	if err == nil && t < g.mark {
+		err = f.stale(t, g.mark)
+	}
+	if err != nil {
+		return "", f.failed("read", err)
+	}
+	return string(g.body), nil
+}
+
+// Write replaces the object's content, if no greater token was seen. driver.ErrAmbiguous:
+// it may have been written. The object's content type and its other metadata stay.
+func (f *Fence) Write(ctx context.Context, t driver.Token, content string) error {
+	return f.change(ctx, "write", t, func(g *guarded) bool {
+		g.body = []byte(content)
+		return true
+	})
+}
+
+// change reads, compares and writes until nothing came in between.
+func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter func(*guarded) bool) error {
+	if t == 0 || t > driver.MaxToken {
+		return f.failed(op, fmt.Errorf("%w: %v is no token", driver.ErrStale, t))
+	}
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		g, err := f.look(ctx)
+		if err != nil {
+			return f.failed(op, err)
+		}
+		if t < g.mark {
+			return f.failed(op, f.stale(t, g.mark))
+		}
+		if !alter(&g) {
+			return nil
+		}
+		err = f.store(ctx, t, g)
+		switch {
+		case err == nil:
+			return nil
+		case !answered(err):
+			if driver.IsAmbiguous(err) {
+				err = driver.Wrap(driver.ErrAmbiguous, err)
+			}
+			return f.failed(op, err)
+		case !rest(ctx, pause):
+			return f.failed(op, driver.Wrap(driver.ErrUnavailable, errors.New("the object changes faster than it can be written")))
+		}
+	}
+}
+
+// look reads the object.
+func (f *Fence) look(ctx context.Context) (guarded, error) {
+	ctx, a, once := f.begin(ctx)
+	out, err := f.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &f.name, Key: &f.object}, once)
+	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
+		return guarded{}, nil
+	}
+	if err != nil {
+		return guarded{}, definite(f.refused(opGet, a, err))
+	}
+	defer func() { _ = out.Body.Close() }()
+	body, err := io.ReadAll(out.Body)
+	if err != nil {
+		return guarded{}, driver.Wrap(driver.ErrUnavailable, err)
+	}
+	g := guarded{etag: aws.ToString(out.ETag), body: body, contentType: out.ContentType, metadata: out.Metadata}
+	if text, ok := out.Metadata[markName]; ok {
+		mark, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			return g, fmt.Errorf("%w: object %q has the mark %q", driver.ErrCorrupt, f.object, text)
+		}
+		g.mark = driver.Token(mark)
+	}
+	return g, nil
+}
+
+func (f *Fence) store(ctx context.Context, t driver.Token, g guarded) error {
+	ctx, a, once := f.begin(ctx)
+	in := &s3.PutObjectInput{
+		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(g.body), ContentLength: aws.Int64(int64(len(g.body))),
+		ContentType: g.contentType, Metadata: maps.Clone(g.metadata),
+	}
+	if in.Metadata == nil {
+		in.Metadata = map[string]string{}
+	}
+	in.Metadata[markName] = t.String()
+	op := opReplace
+	if g.etag == "" {
+		op, in.IfNoneMatch = opCreate, aws.String("*")
+	} else {
+		in.IfMatch = &g.etag
+	}
+	_, err := f.client.PutObject(ctx, in, once)
+	return f.refused(op, a, err)
+}
+
+func (f *Fence) stale(t, mark driver.Token) error {
+	return &fence.StaleError{Resource: f.object, Token: t, Mark: mark}
+}
+
+func (f *Fence) failed(op string, err error) error {
+	return fmt.Errorf("%s: fence: %s %q: %w", name, op, f.object, err)
+}

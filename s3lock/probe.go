@@ -1,0 +1,374 @@
+package s3lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/epoch"
+)
+
+// Verdict is what a probe found about one requirement.
+type Verdict string
+
+const (
+	// Met: the store does it.
+	Met Verdict = "met"
+	// Missing: it does not, and locks in it would mean nothing.
+	Missing Verdict = "missing"
+	// Warned: locks work; somebody should know.
+	Warned Verdict = "warned"
+	// Unchecked: the credentials do not allow to ask. Nothing depends on it.
+	Unchecked Verdict = "unchecked"
+)
+
+// Check is one requirement and what was found.
+type Check struct {
+	// Requirement is what a store must do, in words.
+	Requirement string
+	Verdict     Verdict
+	// Found says what was seen, where there is more to say than the verdict.
+	Found string
+}
+
+// Report is what a [Probe] found.
+type Report struct {
+	Bucket string
+	Checks []Check
+}
+
+// The requirements.
+const (
+	reqCreate       = "PutObject with If-None-Match: * creates an object"
+	reqCreateTwice  = "PutObject with If-None-Match: * refuses a name that is taken"
+	reqReplace      = "PutObject with If-Match replaces an object that has not changed"
+	reqReplaceStale = "PutObject with If-Match refuses an object that has changed"
+	reqReplaceNone  = "PutObject with If-Match refuses a name that is free"
+	reqCreateRace   = "of several creates at once one wins"
+	reqReplaceRace  = "of several replacements at once one wins"
+	reqList         = "ListObjectsV2 shows what was just written, in the order of names"
+	reqNotModified  = "GetObject with If-None-Match answers 304 while nothing changed"
+	reqClocks       = "Date and Last-Modified come from clocks that agree"
+	reqLifecycle    = "no lifecycle rule removes objects under the prefix"
+)
+
+// Err returns nil if the store can keep locks; else an error that is ErrStore and names
+// what is missing.
+func (r Report) Err() error {
+	var missing []string
+	for _, c := range r.Checks {
+		if c.Verdict == Missing {
+			missing = append(missing, c.Requirement+" ("+c.Found+")")
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return driver.Wrap(driver.ErrUnsupported, fmt.Errorf("%w: missing in bucket %q: %s: use a store that has it", ErrStore, r.Bucket, strings.Join(missing, "; ")))
+}
+
+// ClocksAgree reports whether the store rule can be used.
+func (r Report) ClocksAgree() bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Requirement == reqClocks && c.Verdict == Met })
+}
+
+// String returns one line for each requirement.
+func (r Report) String() string {
+	var b strings.Builder
+	for _, c := range r.Checks {
+		fmt.Fprintf(&b, "%-9s  %s", c.Verdict, c.Requirement)
+		if c.Found != "" {
+			fmt.Fprintf(&b, ": %s", c.Found)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Probe tries out, on objects of its own under the prefix, what locks need of a store, and
+// removes them. It sends about sixty requests. What the store cannot do is in the Report;
+// the error is of a bucket that cannot be used at all. A store that checks first and
+// writes later can pass by luck: a race that was lost once is proof, one that was not is
+// none.
+func Probe(ctx context.Context, client *s3.Client, bucketName string, o *Options) (Report, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	b, base, err := open(client, bucketName, o)
+	if err != nil {
+		return Report{}, err
+	}
+	r, err := (&store{bucket: b, base: base}).probe(ctx)
+	if err != nil {
+		return r, definite(err)
+	}
+	return r, nil
+}
+
+// prober tries out one store.
+type prober struct {
+	*store
+	folder string
+	report Report
+
+	mu    sync.Mutex
+	names []string // what may exist
+}
+
+func (s *store) probe(ctx context.Context) (Report, error) {
+	p := &prober{store: s, folder: s.base + probePrefix + driver.NewAttempt().String() + "/", report: Report{Bucket: s.name}}
+	defer p.clean(ctx)
+	for _, step := range []func(context.Context) error{p.creates, p.replaces, p.createRace, p.replaceRace, p.lists, p.clocks, p.lifecycle} {
+		if err := step(ctx); err != nil {
+			return p.report, err
+		}
+		if p.report.Err() != nil {
+			break
+		}
+	}
+	return p.report, nil
+}
+
+func (p *prober) found(requirement string, v Verdict, format string, args ...any) {
+	p.report.Checks = append(p.report.Checks, Check{requirement, v, fmt.Sprintf(format, args...)})
+}
+
+// met notes a requirement that an error, or nil, shows to be met.
+func (p *prober) met(requirement string, ok bool, format string, args ...any) {
+	if ok {
+		p.found(requirement, Met, "")
+		return
+	}
+	p.found(requirement, Missing, format, args...)
+}
+
+func (p *prober) name(s string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.folder + s
+	if !slices.Contains(p.names, n) {
+		p.names = append(p.names, n)
+	}
+	return n
+}
+
+func (p *prober) clean(ctx context.Context) {
+	for _, n := range p.names {
+		_ = p.delete(ctx, n)
+	}
+}
+
+// answered tells an answer of the store from a request without one.
+func answered(err error) bool {
+	return err == nil || errors.Is(err, epoch.ErrExist) || errors.Is(err, epoch.ErrChanged) || errors.Is(err, epoch.ErrNotExist) ||
+		errors.Is(err, errConflict) || errors.Is(err, driver.ErrUnsupported)
+}
+
+func (p *prober) creates(ctx context.Context) error {
+	name := p.name("one")
+	_, err := p.create(ctx, name, []byte("1"))
+	if !answered(err) {
+		return err
+	}
+	p.met(reqCreate, err == nil, "%v", err)
+	if err != nil {
+		return nil
+	}
+	_, err = p.create(ctx, name, []byte("2"))
+	if !answered(err) {
+		return err
+	}
+	p.met(reqCreateTwice, errors.Is(err, epoch.ErrExist) || errors.Is(err, errConflict), "it wrote over the object")
+	return nil
+}
+
+func (p *prober) replaces(ctx context.Context) error {
+	got, err := p.get(ctx, p.name("one"), "")
+	if err != nil {
+		return err
+	}
+	_, err = p.replace(ctx, p.name("one"), got.etag, []byte("3"))
+	if !answered(err) {
+		return err
+	}
+	p.met(reqReplace, err == nil, "%v", err)
+	_, err = p.replace(ctx, p.name("one"), got.etag, []byte("4"))
+	if !answered(err) {
+		return err
+	}
+	p.met(reqReplaceStale, errors.Is(err, epoch.ErrChanged), "it wrote over the object")
+	_, err = p.replace(ctx, p.name("none"), got.etag, []byte("5"))
+	if !answered(err) {
+		return err
+	}
+	p.met(reqReplaceNone, err != nil, "it created the object")
+	got, err = p.get(ctx, p.name("one"), "")
+	if err != nil {
+		return err
+	}
+	again, err := p.get(ctx, p.name("one"), got.etag)
+	if err != nil {
+		return err
+	}
+	if again.unchanged {
+		p.found(reqNotModified, Met, "")
+	} else {
+		p.found(reqNotModified, Warned, "it sends the object again, which costs transfer")
+	}
+	return nil
+}
+
+const (
+	racers = 8
+	rounds = 3
+)
+
+// race starts several writes at once and counts who won. 0 winners are fine: all may have
+// been told of a conflict.
+func (p *prober) race(ctx context.Context, requirement string, write func(round, i int) error) error {
+	for round := range rounds {
+		errs := make([]error, racers)
+		var wg sync.WaitGroup
+		for i := range racers {
+			wg.Go(func() { errs[i] = write(round, i) })
+		}
+		wg.Wait()
+		won := 0
+		for _, err := range errs {
+			if err == nil {
+				won++
+			}
+			if !answered(err) && !errors.Is(err, driver.ErrUnavailable) {
+				return err
+			}
+		}
+		if won > 1 {
+			p.found(requirement, Missing, "%d of %d won: the store checks first and writes later", won, racers)
+			return nil
+		}
+	}
+	p.found(requirement, Met, "")
+	return nil
+}
+
+func (p *prober) createRace(ctx context.Context) error {
+	return p.race(ctx, reqCreateRace, func(round, i int) error {
+		_, err := p.create(ctx, p.name(fmt.Sprintf("create-%d", round)), fmt.Appendf(nil, "%d", i))
+		return err
+	})
+}
+
+func (p *prober) replaceRace(ctx context.Context) error {
+	etags := make([]string, rounds)
+	for i := range etags {
+		var err error
+		if etags[i], err = p.create(ctx, p.name(fmt.Sprintf("replace-%d", i)), []byte("0")); err != nil {
+			return err
+		}
+	}
+	return p.race(ctx, reqReplaceRace, func(round, i int) error {
+		_, err := p.replace(ctx, p.name(fmt.Sprintf("replace-%d", round)), etags[round], fmt.Appendf(nil, "by %d", i))
+		return err
+	})
+}
+
+// lists writes names in an order that is not theirs and expects them, at once, in theirs.
+func (p *prober) lists(ctx context.Context) error {
+	for _, n := range []uint64{2, 10, 1, 9} {
+		if _, err := p.create(ctx, p.name("list/"+recordName(n)), []byte("{}")); err != nil {
+			return err
+		}
+		got, err := p.list(ctx, p.folder+"list/", "", "", 1, false)
+		if err != nil {
+			return err
+		}
+		want := p.folder + "list/" + recordName(max(n, 2))
+		if n == 9 || n == 1 {
+			want = p.folder + "list/" + recordName(10)
+		}
+		if len(got.objects) != 1 || aws.ToString(got.objects[0].Key) != want {
+			p.found(reqList, Missing, "the first of the listing is not the newest")
+			return nil
+		}
+	}
+	p.found(reqList, Met, "")
+	return nil
+}
+
+// clocks reads fresh objects over several connections at once.
+func (p *prober) clocks(ctx context.Context) error {
+	why := make([]string, racers)
+	errs := make([]error, racers)
+	var wg sync.WaitGroup
+	for i := range racers {
+		wg.Go(func() {
+			name := p.name(fmt.Sprintf("clock-%d", i))
+			wrote := driver.Now()
+			if _, errs[i] = p.create(ctx, name, []byte("0")); errs[i] != nil {
+				return
+			}
+			got, err := p.get(ctx, name, "")
+			if errs[i] = err; err == nil {
+				why[i] = unfit(got.modified, got.date, got.arrived.Sub(wrote))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, w := range append(why, p.clock.why()) {
+		if w != "" {
+			p.found(reqClocks, Warned, "%s: a contender waits until it has seen a holder silent for its whole validity", w)
+			return nil
+		}
+	}
+	p.found(reqClocks, Met, "")
+	return nil
+}
+
+// lifecycle looks for rules that would remove records, and with them tokens.
+func (p *prober) lifecycle(ctx context.Context) error {
+	ctx, a, once := p.begin(ctx)
+	out, err := p.client.GetBucketLifecycleConfiguration(ctx, &s3.GetBucketLifecycleConfigurationInput{Bucket: &p.bucket.name}, once)
+	switch {
+	case err != nil && a.status == 0:
+		return p.refused(opLifecycle, a, err)
+	case codeOf(err) == "NoSuchLifecycleConfiguration":
+		p.found(reqLifecycle, Met, "")
+		return nil
+	case err != nil:
+		p.found(reqLifecycle, Unchecked, "%s: %s", codeOf(err), actions[opLifecycle]+" is not allowed, or not implemented")
+		return nil
+	}
+	for _, r := range out.Rules {
+		if r.Status == types.ExpirationStatusEnabled && r.Expiration != nil && touches(r, p.base) {
+			p.found(reqLifecycle, Warned, "rule %q expires objects: a key that was not used for that long starts its tokens again, and so does one that is held longer", aws.ToString(r.ID))
+			return nil
+		}
+	}
+	p.found(reqLifecycle, Met, "")
+	return nil
+}
+
+// touches reports whether a rule may apply to names that begin with base.
+func touches(r types.LifecycleRule, base string) bool {
+	prefix := aws.ToString(r.Prefix) //nolint:staticcheck // rules of the old kind still exist
+	if r.Filter != nil {
+		switch {
+		case r.Filter.Prefix != nil:
+			prefix = *r.Filter.Prefix
+		case r.Filter.And != nil:
+			prefix = aws.ToString(r.Filter.And.Prefix)
+		}
+	}
+	return strings.HasPrefix(base, prefix) || strings.HasPrefix(prefix, base)
+}
