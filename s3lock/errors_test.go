@@ -1,0 +1,285 @@
+package s3lock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// Bad input is refused with a sentence that says what to do.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	says := func(status int, code string) *s3.Client {
+		s := newDouble(t)
+		s.answer = func(*http.Request) (int, string, bool) { return status, code, false }
+		return s.client()
+	}
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Close()
+	naked := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", Credentials: aws.NewCredentialsCache(failing{})})
+	for name, c := range map[string]struct {
+		client *s3.Client
+		bucket string
+		o      Options
+		is     []error
+		says   string
+	}{
+		"no such bucket":      {s.client(), "other", Options{}, []error{ErrNoBucket, driver.ErrUnavailable}, `create bucket "other"`},
+		"no bucket":           {s.client(), "", Options{}, []error{ErrNoBucket}, "give its name"},
+		"directory bucket":    {s.client(), "locks--usw2-az1--x-s3", Options{}, []error{ErrStore, driver.ErrUnsupported}, "use a general purpose bucket"},
+		"denied":              {says(403, "AccessDenied"), testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "allow s3:GetObject and s3:ListBucket"},
+		"wrong secret":        {says(403, "SignatureDoesNotMatch"), testBucket, Options{}, []error{ErrDenied}, "check the access key"},
+		"wrong clock":         {says(403, "RequestTimeTooSkewed"), testBucket, Options{}, []error{ErrDenied}, "this machine's clock"},
+		"wrong region":        {says(301, "PermanentRedirect"), testBucket, Options{}, []error{ErrRegion, driver.ErrUnavailable}, "use the region"},
+		"malformed region":    {says(400, "AuthorizationHeaderMalformed"), testBucket, Options{}, []error{ErrRegion}, "use the region"},
+		"no credentials":      {naked, testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "give credentials"},
+		"nobody listens":      {clientAt("http://" + dead.Addr().String()), testBucket, Options{}, []error{driver.ErrUnavailable}, "refused"},
+		"slow down":           {says(503, "SlowDown"), testBucket, Options{}, []error{driver.ErrUnavailable}, "SlowDown"},
+		"odd prefix":          {s.client(), testBucket, Options{Prefix: "a//b"}, []error{driver.ErrLayout}, "one slash"},
+		"prefix of a path":    {s.client(), testBucket, Options{Prefix: "../b"}, []error{driver.ErrLayout}, "one slash"},
+		"long prefix":         {s.client(), testBucket, Options{Prefix: strings.Repeat("x", 900)}, []error{driver.ErrLayout}, "want at most"},
+		"odd namespace":       {s.client(), testBucket, Options{Namespace: "a/b"}, []error{driver.ErrLayout}, "plain name"},
+		"too large base":      {s.client(), testBucket, Options{TokenBase: driver.MaxToken}, []error{driver.ErrLayout}, "leaves no tokens"},
+		"key without its sse": {s.client(), testBucket, Options{KMSKey: "k"}, []error{driver.ErrLayout}, "only for sse=aws:kms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := NewDriver(within(t), c.client, c.bucket, &c.o)
+			for _, is := range c.is {
+				if !errors.Is(err, is) {
+					t.Errorf("got %v, want %v", err, is)
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want it to say %q", err, c.says)
+			}
+			if err != nil && (strings.Contains(err.Error(), "secret\"") || driver.IsAmbiguous(err)) {
+				t.Errorf("got %v: want it definite and without secrets", err)
+			}
+		})
+	}
+}
+
+type failing struct{}
+
+func (failing) Retrieve(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{}, errors.New("no EC2 IMDS role found")
+}
+
+func TestForeignAndCorruptObjects(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	s.edit("locker/foreign/0.txt", []byte("hello"))
+	_, err := d.TryAcquire(within(t), request("foreign"))
+	if !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), `"locker/foreign/0.txt"`) || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("a foreign object: got %v", err)
+	}
+	for name, body := range map[string]string{"torn": `{"layout":1,"key":"to`, "empty": "", "xml": "<html>", "otherkey": `{"layout":1,"key":"x","epoch":7}`} {
+		s.edit("locker/"+name+"/"+recordName(7), []byte(body))
+		if _, err := d.TryAcquire(within(t), request(name)); !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), recordName(7)) {
+			t.Errorf("%s: got %v, want ErrCorrupt that names the object", name, err)
+		}
+		if err := d.Break(within(t), name, 7, driver.Break{}); !errors.Is(err, driver.ErrCorrupt) {
+			t.Errorf("%s: break: got %v, want ErrCorrupt", name, err)
+		}
+		if err := d.Break(within(t), name, 7, driver.Break{Now: true}); err != nil {
+			t.Errorf("%s: break now: got %v", name, err)
+		}
+		if g := acquire(t, d, name); g.Token != 8 {
+			t.Errorf("%s: token behind it: got %v, want 8", name, g.Token)
+		}
+	}
+	s.edit("other/"+layoutName, []byte("<html>"))
+	if _, err := NewDriver(within(t), s.client(), testBucket, &Options{Namespace: "other"}); !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("a namespace record of something else: got %v, want ErrCorrupt", err)
+	}
+	if _, err := NewDriver(within(t), s.client(), testBucket, &Options{TokenBase: 7}); !errors.Is(err, driver.ErrLayout) {
+		t.Errorf("another token base: got %v, want ErrLayout", err)
+	}
+}
+
+// A 409 says that another write was under way and this one was not applied: it is sent
+// again, unless somebody has won by then.
+func TestConflictOnceOnEachWrite(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	var armed atomic.Bool
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut && armed.CompareAndSwap(true, false) {
+				return 409, "ConditionalRequestConflict", false
+			}
+			return 0, "", false
+		}
+	})
+	fired := func(what string) {
+		t.Helper()
+		if armed.Load() {
+			t.Errorf("%s: no 409 was answered", what)
+		}
+	}
+	armed.Store(true)
+	g := acquire(t, d, "k")
+	fired("create")
+	armed.Store(true)
+	g, err := d.Renew(within(t), g)
+	if err != nil || g.Token != 1 {
+		t.Fatalf("renew: got %v, %v", g.Token, err)
+	}
+	fired("renew")
+	armed.Store(true)
+	release(t, d, g)
+	fired("release")
+	_ = acquire(t, d, "k")
+	then := s.now()
+	s.wrong(func(s *double) { s.now = func() time.Time { return then.Add(ttl + margin + second) } })
+	other := s.driver(nil)
+	armed.Store(true)
+	if g := acquire(t, other, "k"); g.Token != 3 {
+		t.Errorf("token: got %v, want 3: one epoch for each grant", g.Token)
+	}
+	fired("seal")
+	// For ever: until the deadline, and then a definite failure.
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut {
+				return 409, "ConditionalRequestConflict", false
+			}
+			return 0, "", false
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := other.TryAcquire(ctx, request("another")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("409 for ever: got %v, want ErrUnavailable", err)
+	}
+}
+
+// What a reply means: applied, not applied, or unknown.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		code   string
+		after  bool
+		want   error // nil: unknown
+	}{
+		"503 SlowDown":             {503, "SlowDown", false, driver.ErrUnavailable},
+		"429":                      {429, "TooManyRequests", false, driver.ErrUnavailable},
+		"500 and applied":          {500, "InternalError", true, nil},
+		"500 and not":              {500, "InternalError", false, nil},
+		"502":                      {502, "", true, nil},
+		"503 of something between": {503, "", true, nil},
+		"403":                      {403, "AccessDenied", false, ErrDenied},
+		"200 with a 500 in it":     {200, "InternalError", true, nil},
+		"200 with SlowDown in it":  {200, "SlowDown", false, driver.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDouble(t)
+			d := s.driver(nil)
+			s.wrong(func(s *double) {
+				s.answer = func(r *http.Request) (int, string, bool) {
+					if r.Method == http.MethodPut {
+						return c.status, c.code, c.after
+					}
+					return 0, "", false
+				}
+			})
+			r := request("k")
+			g, err := d.TryAcquire(within(t), r)
+			switch {
+			case c.want == nil && !driver.IsAmbiguous(err):
+				t.Errorf("acquire: got %v, want an unknown outcome", err)
+			case c.want != nil && (!errors.Is(err, c.want) || driver.IsAmbiguous(err)):
+				t.Errorf("acquire: got %v, want %v", err, c.want)
+			}
+			s.wrong(func(s *double) { s.answer = nil })
+			s.verbs()
+			if c.want != nil { // nothing is there
+				if g := acquire(t, d, "k"); g.Token != 1 {
+					t.Errorf("token behind it: got %v, want 1", g.Token)
+				}
+				return
+			}
+			if c.after { // the same attempt sent again finds its grant
+				again, err := d.TryAcquire(within(t), r)
+				if err != nil || again.Token != 1 {
+					t.Errorf("sent again: got token %v, %v; want 1", again.Token, err)
+				}
+				return
+			}
+			// Undone: a tombstone takes the number, and the create that may be under way with it.
+			if err := d.Release(within(t), g); err != nil && !errors.Is(err, driver.ErrLost) {
+				t.Errorf("undo: got %v", err)
+			}
+			if got := acquire(t, d, "k"); got.Token != 2 {
+				t.Errorf("token behind the undo: got %v, want 2", got.Token)
+			}
+		})
+	}
+}
+
+// The client's own retries are never used, whatever client it is: behind a lost reply they
+// would find their own write and call it somebody else's.
+func TestRetriesAreOff(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	eager := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", RetryMaxAttempts: 9, RetryMode: aws.RetryModeAdaptive,
+		Credentials: s.client().Options().Credentials})
+	d, err := NewDriver(within(t), eager, testBucket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := acquire(t, d, "k")
+	s.verbs()
+	s.wrong(func(s *double) {
+		s.answer = func(*http.Request) (int, string, bool) { return 500, "InternalError", false }
+	})
+	_, err = d.TryAcquire(within(t), request("other"))
+	if err == nil {
+		t.Error("acquire: got a grant")
+	}
+	if _, err := d.Renew(within(t), g); !driver.IsAmbiguous(err) {
+		t.Errorf("renew: got %v, want an unknown outcome", err)
+	}
+	sent(t, s, "two calls that fail", map[string]int{"LIST": 1, "PUT": 1})
+}
+
+// A release whose reply was lost is sent again, and finds that it has ended its grant.
+func TestReleaseSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	g := acquire(t, d, "k")
+	s.wrong(func(s *double) {
+		s.answer = func(*http.Request) (int, string, bool) { return 500, "InternalError", true }
+	})
+	if err := d.Release(within(t), g); !driver.IsAmbiguous(err) {
+		t.Fatalf("got %v, want an unknown outcome", err)
+	}
+	s.wrong(func(s *double) { s.answer = nil })
+	other := acquire(t, s.driver(nil), "k")
+	if err := d.Release(within(t), g); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("sent again: got %v, want ErrLost", err)
+	}
+	if other.Token != 2 {
+		t.Errorf("the next token: got %v, want 2", other.Token)
+	}
+}

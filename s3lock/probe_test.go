@@ -1,0 +1,200 @@
+package s3lock
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/locker/driver"
+)
+
+func probe(t *testing.T, s *double) Report {
+	t.Helper()
+	r, err := Probe(within(t), s.client(), testBucket, &Options{Prefix: "some/where"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := s.names(); len(left) > 0 {
+		t.Errorf("a probe left %v", left)
+	}
+	return r
+}
+
+func TestProbeOfAGoodStore(t *testing.T) {
+	t.Parallel()
+	r := probe(t, newDouble(t))
+	if r.Err() != nil || !r.ClocksAgree() || len(r.Checks) != 11 {
+		t.Errorf("got %v:\n%v", r.Err(), r)
+	}
+	for _, c := range r.Checks {
+		if c.Verdict != Met {
+			t.Errorf("%s: got %s (%s), want met", c.Requirement, c.Verdict, c.Found)
+		}
+	}
+}
+
+// Each store that cannot keep locks is refused when it is opened, by the name of what it
+// lacks, and nothing is left in it.
+func TestStoresThatLackSomething(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		break_ func(*double)
+		want   string
+	}{
+		"ignores If-None-Match":       {func(s *double) { s.ignoreNoneMatch = true }, reqCreateTwice},
+		"ignores If-Match":            {func(s *double) { s.ignoreMatch = true }, reqReplaceStale},
+		"creates on If-Match":         {func(s *double) { s.createsOnMatch = true }, reqReplaceNone},
+		"checks first, writes later":  {func(s *double) { s.gap = 20 * time.Millisecond }, reqCreateRace},
+		"lists in another order":      {func(s *double) { s.backwards = true }, reqList},
+		"does not implement creating": {func(s *double) { s.answer = refuses("If-None-Match", 501, "NotImplemented") }, reqCreate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDouble(t)
+			s.wrong(c.break_)
+			_, err := NewDriver(within(t), s.client(), testBucket, nil)
+			if !errors.Is(err, ErrStore) || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want ErrStore that names %q", err, c.want)
+			}
+			if left := s.names(); len(left) > 0 {
+				t.Errorf("it left %v", left)
+			}
+		})
+	}
+}
+
+func refuses(header string, status int, code string) func(*http.Request) (int, string, bool) {
+	return func(r *http.Request) (int, string, bool) {
+		if r.Method == http.MethodPut && r.Header.Get(header) != "" {
+			return status, code, false
+		}
+		return 0, "", false
+	}
+}
+
+// Where the store's clocks do not agree, contenders judge by what they see themselves, and
+// so does everybody who opens the namespace later.
+func TestClocksThatDisagree(t *testing.T) {
+	t.Parallel()
+	for name, break_ := range map[string]func(*double){
+		"front ends 5 s apart":     func(s *double) { s.dates = []time.Duration{0, 5 * time.Second} },
+		"Date 5 s late":            func(s *double) { s.dates = []time.Duration{-5 * time.Second} },
+		"Date 5 s early":           func(s *double) { s.dates = []time.Duration{5 * time.Second} },
+		"a proxy that says so":     func(s *double) { s.header = http.Header{"Via": {"1.1 proxy"}} },
+		"a cache that says so":     func(s *double) { s.header = http.Header{"Age": {"3"}} },
+		"no date that can be read": func(s *double) { s.header = http.Header{"Date": {"yesterday"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDouble(t)
+			s.wrong(break_)
+			a := s.driver(nil)
+			if a.store.clock.trusted() || !strings.Contains(a.Info().ExpiryClock, "contender's own") {
+				t.Errorf("the clocks are trusted: %s", a.Info().ExpiryClock)
+			}
+			s.wrong(func(s *double) { s.dates, s.header = nil, nil })
+			if b := s.driver(nil); b.store.clock.trusted() {
+				t.Error("a later client trusts the clocks although the probe did not")
+			}
+		})
+	}
+}
+
+// A mismatch that shows up later switches this client to the observed rule, before it can
+// take a key too early.
+func TestClocksThatDisagreeLater(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(nil)
+	if !b.store.clock.trusted() {
+		t.Fatal(b.store.clock.why())
+	}
+	acquire(t, a, "k")
+	if _, err := b.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	s.wrong(func(s *double) { s.dates = []time.Duration{30 * time.Second} })
+	if _, err := b.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("Date jumped 30 s ahead: got %v, want ErrHeld", err)
+	}
+	if b.store.clock.trusted() {
+		t.Error("the clocks are still trusted")
+	}
+}
+
+// A holder of whom nothing is known is given up under the observed rule, never early; and
+// one that has been silent for an hour by the store's clock is at the second look.
+func TestObservedRule(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(&Options{Expiry: Observed})
+	acquire(t, a, "k")
+	begun := time.Now()
+	for {
+		g, err := b.TryAcquire(within(t), request("k"))
+		if err == nil {
+			if seen := time.Since(begun); seen < ttl || g.Token != 2 {
+				t.Errorf("token %v after %v, want 2 after %v at least", g.Token, seen, ttl)
+			}
+			break
+		}
+		if !errors.Is(err, driver.ErrHeld) || time.Since(begun) > 5*ttl {
+			t.Fatalf("after %v: %v", time.Since(begun), err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	acquire(t, a, "old")
+	then := s.now()
+	s.wrong(func(s *double) { s.now = func() time.Time { return then.Add(2 * time.Hour) } })
+	c := s.driver(&Options{Expiry: Observed})
+	if _, err := c.TryAcquire(within(t), request("old")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("at the first look: got %v, want ErrHeld", err)
+	}
+	<-time.After(ttl)
+	if _, err := c.TryAcquire(within(t), request("old")); err != nil {
+		t.Errorf("at the second look: got %v, want a grant", err)
+	}
+}
+
+func TestLifecycleRuleIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	rule := func(prefix, status string) string {
+		return `<LifecycleConfiguration><Rule><ID>tidy</ID><Filter><Prefix>` + prefix + `</Prefix></Filter><Status>` + status +
+			`</Status><Expiration><Days>30</Days></Expiration></Rule></LifecycleConfiguration>`
+	}
+	for _, c := range []struct {
+		lifecycle string
+		want      Verdict
+	}{
+		{rule("", "Enabled"), Warned},
+		{rule("some/", "Enabled"), Warned},
+		{rule("some/where/locker/x", "Enabled"), Warned},
+		{rule("elsewhere/", "Enabled"), Met},
+		{rule("", "Disabled"), Met},
+	} {
+		s := newDouble(t)
+		s.lifecycle = c.lifecycle
+		var log bytes.Buffer
+		o := &Options{Prefix: "some/where", Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		if _, err := NewDriver(within(t), s.client(), testBucket, o); err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(log.String(), `rule \"tidy\" expires objects`); warned != (c.want == Warned) {
+			t.Errorf("%s: the log says %q", c.lifecycle, log.String())
+		}
+	}
+	s := newDouble(t)
+	s.answer = func(r *http.Request) (int, string, bool) {
+		if r.URL.Query().Has("lifecycle") {
+			return 403, "AccessDenied", false
+		}
+		return 0, "", false
+	}
+	if r := probe(t, s); r.Err() != nil || !strings.Contains(r.String(), "unchecked  "+reqLifecycle) {
+		t.Errorf("without the permission to ask: got\n%v", r)
+	}
+}
