@@ -30,6 +30,9 @@
 // A server that cannot be had skips the test, with the reason and the way to get it; LOCKER_TEST_REQUIRE, a list such as
 // "redis,etcd,postgres,s3", makes that a failure.
 //
+// `go test` says nothing about what a package skips or prints if it passes. What was left out is therefore also told to the
+// terminal, if there is one. And it remembers a result that Docker was not there for: after starting Docker, run it with -count=1.
+//
 // # What is left behind
 //
 // Nothing: containers, networks and volumes carry the label of their run, and a process beside the test binary removes all
