@@ -86,7 +86,7 @@ func (f *Fence) send(ctx context.Context, t driver.Token, raise string, cmd []an
 	if t == 0 || t > math.MaxInt64 {
 		return nil, f.failed(driver.Wrap(driver.ErrStale, fmt.Errorf("%d is no token", uint64(t))))
 	}
-	reply, err := f.one(ctx, newRun(&fenceScript, []string{f.mark, f.value}, append([]any{t.String(), raise}, cmd...)...))
+	reply, err := f.one(ctx, newRun(&fenceScript, []any{f.mark, f.value}, append([]any{t.String(), raise}, cmd...)...))
 	if err != nil {
 		return nil, f.failed(err)
 	}

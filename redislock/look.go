@@ -28,7 +28,7 @@ func (d *Driver) look(ctx context.Context, keys []string) []*run {
 	runs := make([]*run, len(keys))
 	for i, key := range keys {
 		k := d.space.keys(key)
-		runs[i] = newRun(&inspectScript, []string{k[0], k[2], k[3], k[4]})
+		runs[i] = newRun(&inspectScript, []any{k[0], k[2], k[3], k[4]})
 	}
 	d.all(ctx, runs)
 	return runs

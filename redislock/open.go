@@ -17,8 +17,10 @@ import (
 //
 // The client must be a *redis.Client, standalone or of Sentinel, or a *redis.ClusterClient. A
 // *redis.Ring is refused: it moves a key to another server when one is down, and then two
-// servers grant it. The client's own settings stay: a call ends at its deadline all the same,
-// and is never sent twice.
+// servers grant it. The client's own settings stay; its timeouts and retries do not count
+// here: a call ends at its deadline, and is never sent twice. Hooks of a *redis.Client see
+// the driver's commands only if it has ContextTimeoutEnabled and read and write timeouts of
+// at most two seconds; otherwise the driver works with a clone, which has none.
 //
 // Errors: driver.ErrUnsupported for a client or a server that cannot be used (Ring, below
 // 7.0, a memory policy that evicts), driver.ErrUnavailable beside go-redis's error where
@@ -41,15 +43,18 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{space: sp, base: opts.TokenBase.String(), clock: "0", closed: make(chan struct{})}
+	d := &Driver{space: sp, base: opts.TokenBase.String(), clock: "0", confirm: "0", closed: make(chan struct{})}
 	if opts.ClockFloor {
 		d.clock = "1"
 	}
 	if err := d.use(client); err != nil {
 		return nil, err
 	}
-	if d.replicas = opts.WaitReplicas; d.replicas > 0 && d.cluster() {
-		return nil, fmt.Errorf("%w: waiting for replicas in a Cluster", driver.ErrUnsupported)
+	if opts.WaitReplicas > 0 {
+		if d.cluster() {
+			return nil, fmt.Errorf("%w: waiting for replicas in a Cluster", driver.ErrUnsupported)
+		}
+		d.replicas, d.confirm = opts.WaitReplicas, "1"
 	}
 	got, servers, err := d.probe(ctx)
 	if err != nil {

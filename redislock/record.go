@@ -71,6 +71,7 @@ const (
 	held
 	gone
 	exhausted
+	done // a break
 )
 
 // answer is what a granting script replies.
@@ -100,10 +101,14 @@ var errReply = errors.New("a reply that no script gives")
 // parseAnswer reads a reply. One that it cannot read leaves open what was done.
 func parseAnswer(reply any) (a answer, err error) {
 	r, _ := reply.([]any)
-	if len(r) == 0 {
+	status, ok := int64(0), false
+	if len(r) > 0 {
+		status, ok = r[0].(int64)
+	}
+	if !ok {
 		return a, driver.Wrap(driver.ErrAmbiguous, errReply)
 	}
-	a.status, _ = r[0].(int64)
+	a.status = status
 	text := func(i int) (s string) {
 		if i < len(r) {
 			s, _ = r[i].(string)
@@ -118,8 +123,8 @@ func parseAnswer(reply any) (a answer, err error) {
 	}
 	switch a.status {
 	case granted:
-		if len(r) > 1 {
-			a.token, err = driver.ParseToken(text(1))
+		if a.token, err = driver.ParseToken(text(1)); err != nil {
+			err = driver.Wrap(driver.ErrAmbiguous, err)
 		}
 	case exhausted:
 		err = noToken(text(1))
@@ -129,6 +134,9 @@ func parseAnswer(reply any) (a answer, err error) {
 	case held:
 		a.left, a.reading, a.ahead = millis(number(2)), millis(number(3)), int(number(4))
 		a.lock, err = parseLock(text(1))
+	case gone, done:
+	default:
+		err = driver.Wrap(driver.ErrAmbiguous, errReply)
 	}
 	return a, err
 }

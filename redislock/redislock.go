@@ -17,10 +17,11 @@ type Driver struct {
 	sender
 	space *space
 	info  driver.Info
-	// base and clock are the layout's, as the scripts take them.
-	base, clock string
-	ear         *ear
-	owned       func() error // closes the client; nil: it is the caller's
+	// base and clock are the layout's and confirm says whether replicas must have what was
+	// granted, as the scripts take them.
+	base, clock, confirm any
+	ear                  *ear
+	owned                func() error // closes the client; nil: it is the caller's
 
 	close  sync.Once
 	closed chan struct{}
@@ -76,6 +77,8 @@ func (d *Driver) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant
 		return d.grant(r, a.token, r.TTL), nil
 	case a.status == held:
 		return driver.Grant{}, a.refusal()
+	case a.status != found:
+		return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
 	case a.lock.how == tried: // by an earlier send, for the whole ttl
 		return d.grant(r, a.lock.token, r.TTL), nil
 	}
@@ -104,15 +107,17 @@ func (d *Driver) Poll(ctx context.Context, r driver.Request) (driver.Grant, erro
 }
 
 func (d *Driver) pollRun(r driver.Request) *run {
-	return newRun(&pollScript, d.space.keys(r.Key),
-		d.base, d.clock, r.Attempt.String(), ms(driver.Horizon(r.TTL)), d.confirm())
+	keys := d.space.keys(r.Key)
+	return newRun(&pollScript, keys[:],
+		d.base, d.clock, r.Attempt.String(), ms(driver.Horizon(r.TTL)), d.confirm)
 }
 
 // asRun is a script that may take the key.
 func (d *Driver) asRun(s *script, r driver.Request, more ...any) *run {
-	return newRun(s, d.space.keys(r.Key), append([]any{
-		d.base, d.clock, r.Attempt.String(), ms(r.TTL), tail(r.Owner, r.Note), r.Floor.String(), d.confirm(),
-	}, more...)...)
+	keys := d.space.keys(r.Key)
+	run := newRun(s, keys[:], d.base, d.clock, r.Attempt.String(), ms(r.TTL), tail(r.Owner, r.Note), r.Floor.String(), d.confirm)
+	run.args = append(run.args, more...)
+	return run
 }
 
 // place sends what a waiter asks. The answer's clock is the one by which pushes to the
@@ -126,11 +131,14 @@ func (d *Driver) place(ctx context.Context, r driver.Request, asked *run) (drive
 	switch a.status {
 	case gone:
 		return driver.Grant{}, driver.ErrLost
-	case held:
+	case held, found:
 		d.ear.answered(r.Attempt, sent, a.reading)
+	default:
+		return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
+	}
+	if a.status == held {
 		return driver.Grant{}, a.refusal()
 	}
-	d.ear.answered(r.Attempt, sent, a.reading)
 	g := d.grant(r, a.lock.token, a.expiry-a.reading)
 	g.Sent = sent
 	return g, nil
@@ -150,14 +158,6 @@ func (d *Driver) grant(r driver.Request, t driver.Token, left time.Duration) dri
 	return driver.Grant{Request: r, Token: t, Left: left, State: d}
 }
 
-// confirm asks a script to write, also where it finds that there is nothing to change.
-func (d *Driver) confirm() string {
-	if d.replicas > 0 {
-		return "1"
-	}
-	return "0"
-}
-
 // Renew makes the grant last its ttl again, if the lock still names its attempt and token.
 func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error) {
 	if err := d.enter(ctx); err != nil {
@@ -168,7 +168,7 @@ func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 }
 
 func (d *Driver) renewRun(g driver.Grant) *run {
-	return newRun(&renewScript, []string{d.space.lock(g.Key)}, head(g), ms(granular(g.TTL)))
+	return newRun(&renewScript, []any{d.space.lock(g.Key)}, head(g), ms(granular(g.TTL)))
 }
 
 func (d *Driver) renewed(g driver.Grant, reply any, err error) (driver.Grant, error) {
@@ -212,7 +212,8 @@ func (d *Driver) Release(ctx context.Context, g driver.Grant) error {
 	if err := d.enter(ctx); err != nil {
 		return err
 	}
-	reply, err := d.one(ctx, newRun(&releaseScript, d.space.keys(g.Key), d.base, d.clock, g.Attempt.String()))
+	keys := d.space.keys(g.Key)
+	reply, err := d.one(ctx, newRun(&releaseScript, keys[:], d.base, d.clock, g.Attempt.String()))
 	switch {
 	case err != nil:
 		return err
@@ -234,7 +235,8 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 	if b.Now {
 		now = "1"
 	}
-	a, err := d.ask(ctx, newRun(&breakScript, d.space.keys(key),
+	keys := d.space.keys(key)
+	a, err := d.ask(ctx, newRun(&breakScript, keys[:],
 		d.base, d.clock, t.String(), now, driver.NewAttempt().String(), brokenNote(b)))
 	switch {
 	case err != nil:
@@ -243,8 +245,10 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 		return driver.ErrLost
 	case a.status == held:
 		return a.refusal()
+	case a.status == done:
+		return nil
 	}
-	return nil
+	return driver.Wrap(driver.ErrAmbiguous, errReply)
 }
 
 // brokenNote is what is known about the break, for people.

@@ -11,7 +11,8 @@ var lua embed.FS
 
 // script is one step of the algorithm: a program that Redis runs as one atomic command.
 type script struct {
-	source, sha string
+	source string
+	sha    any // a string, as a command takes it
 }
 
 // newScript reads programs from lua/ and puts them one behind the other. The flags are

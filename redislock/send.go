@@ -60,11 +60,7 @@ func (s *sender) use(client redis.UniversalClient) error {
 		if c == nil {
 			return errors.New("the client is nil")
 		}
-		// The clone shares the pool. go-redis looks at a context's deadline on the socket
-		// only if told so; the caller's client is not touched.
-		clone := c.WithTimeout(callLimit)
-		clone.Options().ContextTimeoutEnabled = true
-		s.client = clone
+		s.client = prompt(c)
 	case *redis.ClusterClient:
 		if c == nil {
 			return errors.New("the client is nil")
@@ -74,6 +70,20 @@ func (s *sender) use(client redis.UniversalClient) error {
 		return fmt.Errorf("%w: a %T: want a *redis.Client or a *redis.ClusterClient", driver.ErrUnsupported, client)
 	}
 	return nil
+}
+
+// prompt returns the client, if it ends calls in time, or a clone of it that does. The clone
+// shares the pool. go-redis looks at a context's deadline on the socket only if told so; the
+// caller's client is not touched. A clone has none of its hooks.
+func prompt(c *redis.Client) *redis.Client {
+	o := c.Options()
+	bounded := func(d time.Duration) bool { return d > 0 && d <= callLimit }
+	if o.ContextTimeoutEnabled && bounded(o.ReadTimeout) && bounded(o.WriteTimeout) {
+		return c
+	}
+	clone := c.WithTimeout(callLimit)
+	clone.Options().ContextTimeoutEnabled = true
+	return clone
 }
 
 // run is one run of a script: its keys, its arguments and what came of it.
@@ -89,12 +99,10 @@ const (
 	scriptArg             = 1 // of the command: the script's sha or source
 )
 
-func newRun(s *script, keys []string, args ...any) *run {
-	a := make([]any, 0, 4+len(keys)+len(args))
+func newRun(s *script, keys []any, args ...any) *run {
+	a := make([]any, 0, 4+len(keys)+len(args)) // the guard comes last
 	a = append(a, evalshaName, s.sha, len(keys))
-	for _, k := range keys {
-		a = append(a, k)
-	}
+	a = append(a, keys...)
 	return &run{script: s, args: append(a, args...)}
 }
 
@@ -115,7 +123,7 @@ func (s *sender) all(ctx context.Context, runs []*run) {
 	for _, r := range runs {
 		r.args = append(r.args, g)
 	}
-	s.send(ctx, g, runs)
+	s.send(ctx, runs)
 	var again []*run
 	for _, r := range runs {
 		if redis.HasErrorPrefix(r.err, "NOSCRIPT") {
@@ -124,7 +132,7 @@ func (s *sender) all(ctx context.Context, runs []*run) {
 		}
 	}
 	if len(again) > 0 {
-		s.send(ctx, g, again)
+		s.send(ctx, again)
 	}
 	for _, r := range runs {
 		if r.err != nil {
@@ -141,7 +149,13 @@ type outcome struct {
 }
 
 // send sends the runs as they are.
-func (s *sender) send(ctx context.Context, g *guard, runs []*run) {
+func (s *sender) send(ctx context.Context, runs []*run) {
+	if len(runs) == 1 && s.replicas == 0 && !s.detached { // the most frequent, and the shortest
+		cmd := command{redis.NewCmd(ctx, runs[0].args...)}
+		runs[0].err = s.client.Process(ctx, cmd)
+		runs[0].reply = cmd.Val()
+		return
+	}
 	cmds := make([]redis.Cmder, len(runs), len(runs)+1)
 	for i, r := range runs {
 		cmds[i] = command{redis.NewCmd(ctx, r.args...)}

@@ -3,7 +3,6 @@ package redislock
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strings"
 	"unicode"
 )
@@ -16,8 +15,15 @@ const buckets = 256
 
 // space names everything that a namespace has in Redis.
 type space struct {
-	ns   string
-	tags [buckets]string
+	ns      string
+	buckets [buckets]bucket
+}
+
+// bucket is what the names of a bucket's keys begin with, and the two that it has but once,
+// as a command takes them.
+type bucket struct {
+	tag         string
+	token, live any
 }
 
 // maxNamespace keeps names readable.
@@ -32,8 +38,9 @@ func newSpace(ns string) (*space, error) {
 		return nil, errors.New("namespace: no braces, spaces or control characters: it is a part of a hash tag")
 	}
 	s := &space{ns: ns}
-	for i := range s.tags {
-		s.tags[i] = fmt.Sprintf("{%s:%02x}:", ns, i)
+	for i := range s.buckets {
+		tag := fmt.Sprintf("{%s:%02x}:", ns, i)
+		s.buckets[i] = bucket{tag: tag, token: tag + "token", live: tag + "live"}
 	}
 	return s, nil
 }
@@ -44,22 +51,24 @@ func (s *space) record() string { return "{" + s.ns + "}:layout" }
 // channel is where a driver hears of its waiters' grants.
 func (s *space) channel(driver string) string { return "{" + s.ns + "}:push:" + driver }
 
-// tag is the hash tag of the key's bucket.
-func (s *space) tag(key string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key))
-	return s.tags[h.Sum32()%buckets]
+// bucket is the one that the key is in: FNV-1a, of 32 bits.
+func (s *space) bucket(key string) *bucket {
+	h := uint32(2166136261)
+	for i := range len(key) {
+		h = (h ^ uint32(key[i])) * 16777619
+	}
+	return &s.buckets[h%buckets]
 }
 
 const lockPart = "lock:"
 
 // lock is the key of the lock alone.
-func (s *space) lock(key string) string { return s.tag(key) + lockPart + key }
+func (s *space) lock(key string) string { return s.bucket(key).tag + lockPart + key }
 
 // keys are those that the scripts which may grant use, in the order of lua/lib.lua.
-func (s *space) keys(key string) []string {
-	tag := s.tag(key)
-	return []string{tag + lockPart + key, tag + "token", tag + "queue:" + key, tag + "places:" + key, tag + "live"}
+func (s *space) keys(key string) [5]any {
+	b := s.bucket(key)
+	return [...]any{b.tag + lockPart + key, b.token, b.tag + "queue:" + key, b.tag + "places:" + key, b.live}
 }
 
 // pattern matches the lock keys of every key with the prefix, and maybe more.

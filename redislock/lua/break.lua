@@ -13,4 +13,4 @@ elseif how ~= 'b' then
   if #rest > tonumber(length) then added = '; ' .. added end
   redis.call('SET', LOCK, table.concat({nobody, token, since, 'b', length, rest .. added}, ' '), 'KEEPTTL')
 end
-return {GRANTED}
+return {DONE}

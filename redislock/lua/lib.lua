@@ -6,7 +6,7 @@
 local LOCK, TOKEN, QUEUE, PLACES, LIVE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 -- The first element of every answer.
-local GRANTED, FOUND, HELD, GONE, EXHAUSTED = 0, 1, 2, 3, 4
+local GRANTED, FOUND, HELD, GONE, EXHAUSTED, DONE = 0, 1, 2, 3, 4, 5
 
 -- How a grant came about: for the whole ttl by a try, or by the queue.
 local TRIED, QUEUED = 't', 'q'
