@@ -1,0 +1,167 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/conformance"
+	"github.com/fencelock/locker/conformance/live/netfault"
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/s3lock"
+)
+
+// S3-17: the key of a dead holder goes to a contender that has just come: under the store
+// rule within ttl and slack of the grant, under the observed rule of the first look; and
+// never before the ttl.
+func TestDeadHolder(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []s3lock.Expiry{s3lock.StoreClock, s3lock.Observed} {
+		t.Run(rule.String(), func(t *testing.T) {
+			t.Parallel()
+			sp := newSpace(t)
+			a, b := sp.client(s3lock.Options{}), sp.client(s3lock.Options{Expiry: rule})
+			sent := time.Now()
+			a.acquire("k")
+			if rule == s3lock.Observed { // it comes late, and cannot know
+				eventually(t, 3*ttl, "the holder has been dead for long", func() bool { return time.Since(sent) > 2*ttl })
+			}
+			took := b.until("k", 10*ttl)
+			if total := time.Since(sent); total < ttl || rule == s3lock.Observed && took < ttl {
+				t.Errorf("taken over after %v, %v after the grant: too early", took, total)
+			}
+			if most := ttl + b.Info().Slack + time.Second; took > most {
+				t.Errorf("taken over after %v, want at most %v", took, most)
+			}
+		})
+	}
+}
+
+// until polls until the key is granted and returns how long that took.
+func (c client) until(key string, most time.Duration) time.Duration {
+	c.t.Helper()
+	begun := time.Now()
+	eventually(c.t, most, "the key is granted", func() bool {
+		_, err := c.try(request(key))
+		if err != nil && !errors.Is(err, driver.ErrHeld) {
+			c.t.Fatal(err)
+		}
+		return err == nil
+	})
+	return time.Since(begun)
+}
+
+// S3-12b: behind two front ends whose clocks differ by 5 s the probe chooses the observed
+// rule, and nobody is early.
+func TestFrontEndsThatDisagree(t *testing.T) {
+	t.Parallel()
+	sp := newSpace(t)
+	p, err := netfault.ListenHTTP(target(sp.s), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	var n atomic.Int64
+	p.Rules(netfault.Rule{Behind: func(r *http.Response) {
+		if at, err := http.ParseTime(r.Header.Get("Date")); err == nil && n.Add(1)%2 == 0 {
+			r.Header.Set("Date", at.Add(5*time.Second).Format(http.TimeFormat))
+		}
+	}})
+	d, err := accountOf(sp.s).open(t.Context(), p.URL(), &s3lock.Options{Namespace: sp.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	if got := d.Info().ExpiryClock; got == sp.storeClock() {
+		t.Errorf("ExpiryClock: got %q, want the contender's own", got)
+	}
+	a := sp.client(s3lock.Options{}) // a later client believes the probe
+	if got := a.Info().ExpiryClock; got == sp.storeClock() {
+		t.Errorf("a later client's ExpiryClock: got %q", got)
+	}
+	a.acquire("k")
+	b := client{d.(closing).Driver, t, nil}
+	if took := b.until("k", 10*ttl); took < ttl-100*time.Millisecond {
+		t.Errorf("taken over after %v: too early", took)
+	}
+}
+
+// storeClock is what Info says where the store rule is used.
+func (sp space) storeClock() string {
+	other := space{sp.t, sp.s, namespace(), sp.raw}
+	return other.client(s3lock.Options{}).Info().ExpiryClock
+}
+
+// S3-16: collection against contenders whose networks stall at random: no token is given
+// twice, and tokens rise in the order of the grants.
+func TestCollectionUnderContention(t *testing.T) {
+	t.Parallel()
+	const contenders = 8
+	lasts := 8 * time.Second
+	if size := os.Getenv(conformance.SizeVariable); size == "full" || size == "soak" {
+		lasts = 5 * time.Minute
+	}
+	sp := newSpace(t)
+	var mu sync.Mutex
+	var tokens []driver.Token
+	end := time.Now().Add(lasts)
+	var wg sync.WaitGroup
+	for i := range contenders {
+		c := sp.client(s3lock.Options{Keep: 1})
+		c.net.Set(conformance.Delays, 60*time.Millisecond)
+		l, err := locker.New(c, &locker.Options{TTL: 2 * ttl, Owner: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer func() { _ = l.Close() }()
+			for time.Now().Before(end) {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
+				lease, err := l.Acquire(ctx, "k")
+				cancel()
+				if errors.Is(err, driver.ErrTokenRegression) {
+					t.Errorf("contender %d: %v", i, err)
+				}
+				if err != nil {
+					continue
+				}
+				mu.Lock()
+				if lease.Valid() { // else another may be granted before this is written down
+					tokens = append(tokens, lease.Token())
+				}
+				mu.Unlock()
+				_ = lease.Release(t.Context())
+			}
+		})
+	}
+	wg.Wait()
+	if len(tokens) < 5 {
+		t.Errorf("%d grants: too few to tell anything", len(tokens))
+	}
+	if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != len(tokens) {
+		t.Errorf("tokens: got %v, want them to rise", tokens)
+	}
+	if left := sp.objects("k"); len(left) > 1+1+contenders {
+		t.Errorf("%d objects are left: %v", len(left), left)
+	}
+	t.Logf("%d grants", len(tokens))
+}
+
+// What the probe says of a real store.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	sp := newSpace(t)
+	r, err := s3lock.Probe(within(t), sp.raw, sp.s.Bucket, nil)
+	if err != nil || r.Err() != nil {
+		t.Errorf("got %v, %v", err, r.Err())
+	}
+	t.Logf("\n%v", r)
+}
