@@ -267,6 +267,11 @@ func retokened(draw func(w *world, r driver.Request, inner driver.Token) driver.
 	}
 }
 
+// leak leaves a goroutine behind; for ever would end the bubble of a virtual run.
+func leak() {
+	go func() { <-time.After(time.Hour) }()
+}
+
 // pause lets time pass inside a broken client.
 func pause(ctx context.Context, d time.Duration) {
 	select {

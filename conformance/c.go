@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"time"
@@ -66,6 +67,7 @@ func newC(ctx context.Context, h *Harness, watch *control, info driver.Info, k C
 
 // run runs the case to its end and cleans up behind it. Nil: it passed.
 func (c *C) run() *failure {
+	pprof.SetGoroutineLabels(c.labelled())
 	c.guard(func() { c.k.Run(c) })
 	c.mu.Lock()
 	failed := c.failure != nil

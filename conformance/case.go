@@ -89,5 +89,5 @@ func (k Case) size(full bool) Size {
 // Cases returns the table, in the order of the documentation.
 func Cases() []Case {
 	return slices.Concat(contractCases, requestCases, localCases, operationCases, expiryCases, renewalCases, fenceCases,
-		contentionCases, queueCases, pushCases, processCases, networkCases, serverCases)
+		contentionCases, queueCases, pushCases, processCases, networkCases, serverCases, resourceCases)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/faultlock"
 	"github.com/fencelock/locker/internal/seam"
 )
 
@@ -234,12 +235,16 @@ var expiryCases = []Case{
 		Surface: OnLock,
 		Run: func(c *C) {
 			a, key := c.Peer("A"), c.Key("k")
-			a.MayFault("try=after; release=before")
+			a.Faults("try=after; release=before")
 			_, err := a.TryErr(key)
 			c.InTime(errors.Is(err, driver.ErrAmbiguous), "TryAcquire without answers: got %v, want %v", err, driver.ErrAmbiguous)
-			a.MayFault("release=before")
+			if !c.Eventually(c.T/2, func() bool { return a.Sent(faultlock.Release) > 0 }) {
+				c.Latef("no undo was sent within T/2")
+			}
+			a.Faults("release=before")
 			_, err = a.TryErr(key)
 			c.Must(!errors.Is(err, driver.ErrHeld), "TryAcquire beside its own undo: got %v, want %v", err, driver.ErrAmbiguous)
+			c.Eventually(c.T, func() bool { return a.Fired() > 0 }) // the undo is sent again; the end of the case asks
 		},
 	},
 	{

@@ -194,6 +194,24 @@ var operationCases = []Case{
 		},
 	},
 	{
+		ID:      "operate/record-overwritten",
+		Rule:    "A holder whose record was overwritten from outside learns it within its ttl, and nobody else is harmed.",
+		Surface: OnLock,
+		Needs:   []Feature{FeatureOverwrite},
+		Run: func(c *C) {
+			a, b, key, other := c.Peer("A"), c.Peer("B"), c.Key("k"), c.Key("other")
+			l, untouched := a.Try(key), b.Try(other)
+			c.Check.MayForget = true
+			if err := c.h.Faults.Overwrite(c.Ctx, key); err != nil {
+				c.Setupf("overwrite the record: %v", err)
+			}
+			l.LostBy(c.History.Now()+c.T, "with the record overwritten")
+			c.Says(l.Renew(c.Ctx), driver.ErrLost, "the renewal of a lost lease")
+			untouched.StillHeld("after another key's record was overwritten")
+			untouched.GiveBack()
+		},
+	},
+	{
 		ID:      "lead/one-leader",
 		Rule:    "One leads at a time; when the leader is cut off or its function returns another leads, and all end when told.",
 		Surface: OnLock,

@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/driver"
 )
 
@@ -135,6 +137,45 @@ var processCases = []Case{
 			first.GiveBack()
 			for range c.N() - 1 {
 				c.lease(leases).GiveBack()
+			}
+		},
+	},
+	{
+		ID:      "process/killed-leader",
+		Rule:    "When the leader's process is killed another one leads within the ttl, and only one.",
+		Surface: OnLock,
+		Needs:   needsChild,
+		Run: func(c *C) {
+			ch, key := c.Child("child"), c.Key("k")
+			ch.send(command{Do: "lead", Key: key})
+			old, ok := ch.event("granted", c.T)
+			c.InTime(ok, "the child does not lead a free key within a ttl")
+			told, end := context.WithCancel(c.Ctx)
+			defer end()
+			terms, ended := make(chan *Lease, 10), make(chan error, 2)
+			for _, p := range c.Peers(2) {
+				c.Go(func() {
+					ended <- p.L.Lead(told, key, func(ctx context.Context, l *locker.Lease) error {
+						terms <- p.lease(key, 0, l)
+						<-ctx.Done()
+						return ctx.Err()
+					})
+				})
+			}
+			c.Sleep(c.T / 2) // it renews once
+			killed := ch.kill()
+			first := c.lease(terms)
+			c.Must(first.Token() > old.Token, "token behind the killed leader's: got %v, want more than %v", first.Token(), old.Token)
+			c.InTime(c.History.Now() <= killed+c.T+c.Soon(), "another leads %v after the kill, want at most %v", c.History.Now()-killed, c.T+c.Soon())
+			first.HoldFor(c.T / 2)
+			select {
+			case second := <-terms:
+				c.Must(!first.Sure(), "two lead, with tokens %v and %v", first.Token(), second.Token())
+			default:
+			}
+			end()
+			for range cap(ended) {
+				c.Says(<-ended, context.Canceled, "Lead behind the end of its context")
 			}
 		},
 	},

@@ -133,6 +133,7 @@ var pushCases = []Case{
 			if !next.HoldFor(c.T) {
 				c.Latef("C's lease is over: got %v, want it held", next.Err())
 			}
+			c.InTime(b.Fired() > 0, "no push was held back: the case has tested nothing")
 			b.MayFault("")
 			next.GiveBack()
 		},

@@ -23,7 +23,7 @@ const childVariable = "LOCKER_CONFORMANCE_CHILD"
 // order; what a child does by itself it tells in replies with number 0.
 type command struct {
 	N    int           `json:"n"`
-	Do   string        `json:"do"` // open, acquire, err, renew, release, check-then-write, loop
+	Do   string        `json:"do"` // open, acquire, err, renew, release, check-then-write, loop, lead
 	Key  string        `json:"key,omitempty"`
 	Name string        `json:"name,omitempty"`
 	TTL  time.Duration `json:"ttl,omitempty"`
@@ -163,6 +163,8 @@ func (s *childServer) do(cmd command) {
 		s.tell(reply{Event: "write", Key: cmd.Key, Token: l.Token(), Before: now(), After: now()})
 	case "loop":
 		s.loop(ctx, cmd)
+	case "lead":
+		r.fail(s.lead(ctx, cmd))
 	default:
 		r.fail(fmt.Errorf("unknown command %q", cmd.Do))
 	}
@@ -201,6 +203,16 @@ func (s *childServer) acquire(ctx context.Context, cmd command, r *reply) error 
 		s.tell(reply{Event: "done", Key: cmd.Key, Token: l.Token(), Before: now(), After: now()})
 	}()
 	return nil
+}
+
+// lead leads until the process is killed.
+func (s *childServer) lead(ctx context.Context, cmd command) error {
+	return s.locker.Lead(ctx, cmd.Key, func(ctx context.Context, l *locker.Lease) error {
+		at := now()
+		s.tell(reply{Event: "granted", Key: cmd.Key, Token: l.Token(), Before: at, After: at})
+		<-ctx.Done()
+		return ctx.Err()
+	})
 }
 
 // loop acquires, holds for a moment and releases, until the process is killed.

@@ -36,6 +36,9 @@ type Harness struct {
 	// Allow, if not nil, lists the ids of the core cases that may be skipped. Any other
 	// that is skipped fails.
 	Allow []string
+	// Footprint counts what the backend has at the moment, by kind: connections, sessions,
+	// keys, rows, files. Nil: only this process's goroutines are counted.
+	Footprint func(context.Context) (map[string]int, error)
 	// Reopen opens the namespace under test with another token base. It must be refused.
 	Reopen func(ctx context.Context, base driver.Token) (driver.Driver, error)
 	// Fresh opens a namespace that nobody has used, with a token base.
@@ -69,6 +72,9 @@ type Faults struct {
 	// Remove takes away the record of a key from outside, as an operator with the
 	// backend's own tools would.
 	Remove func(ctx context.Context, key string) error
+	// Overwrite puts something else in the place of the record of a key: another's record,
+	// or nonsense, as a bug or an operator would. The key may be unusable afterwards.
+	Overwrite func(ctx context.Context, key string) error
 }
 
 // Network is the path between one client and its server. A change is in force when the
@@ -141,17 +147,18 @@ type Feature = driver.Feature
 
 // The features that are not a driver's: what the harness offers, or how the suite runs.
 const (
-	FeatureCore     Feature = "core"           // Harness.Driver: the case looks at our own core
-	FeatureChild    Feature = "child"          // Harness.Child
-	FeatureNetwork  Feature = "network-faults" // Faults.Client
-	FeatureStop     Feature = "server-stop"    // Faults.Stop and Continue
-	FeatureRestart  Feature = "server-restart" // Faults.Restart
-	FeatureKill     Feature = "server-kill"    // Faults.Kill
-	FeatureRemove   Feature = "record-removal" // Faults.Remove
-	FeatureReopen   Feature = "reopen"         // Harness.Reopen
-	FeatureFresh    Feature = "fresh"          // Harness.Fresh
-	FeatureVirtual  Feature = "virtual-time"   // Harness.Virtual
-	FeatureRealTime Feature = "real-time"      // not Harness.Virtual
+	FeatureCore      Feature = "core"               // Harness.Driver: the case looks at our own core
+	FeatureChild     Feature = "child"              // Harness.Child
+	FeatureNetwork   Feature = "network-faults"     // Faults.Client
+	FeatureStop      Feature = "server-stop"        // Faults.Stop and Continue
+	FeatureRestart   Feature = "server-restart"     // Faults.Restart
+	FeatureKill      Feature = "server-kill"        // Faults.Kill
+	FeatureRemove    Feature = "record-removal"     // Faults.Remove
+	FeatureOverwrite Feature = "record-overwriting" // Faults.Overwrite
+	FeatureReopen    Feature = "reopen"             // Harness.Reopen
+	FeatureFresh     Feature = "fresh"              // Harness.Fresh
+	FeatureVirtual   Feature = "virtual-time"       // Harness.Virtual
+	FeatureRealTime  Feature = "real-time"          // not Harness.Virtual
 )
 
 const (
@@ -178,6 +185,8 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 		return h.Faults.Kill != nil, !h.NoServer
 	case FeatureRemove:
 		return h.Faults.Remove != nil, true
+	case FeatureOverwrite:
+		return h.Faults.Overwrite != nil, true
 	case FeatureReopen:
 		return h.Reopen != nil, true
 	case FeatureFresh:

@@ -26,6 +26,7 @@ var spared = map[string]string{
 	"process/long-stop":            processes,
 	"process/stopped-before-write": processes,
 	"process/killed-holder":        processes,
+	"process/killed-leader":        processes,
 	"process/free-on-exit":         processes,
 	"process/killed-any-time":      processes,
 	"process/tokens-go-on":         processes,

@@ -29,6 +29,27 @@ func memory(s *memlock.Server) conformance.Harness {
 				}
 				return d.Break(ctx, key, st.Token, driver.Break{Now: true})
 			},
+			Overwrite: func(ctx context.Context, key string) error { // another's record in its place
+				d := s.Driver()
+				st, err := d.Inspect(ctx, key)
+				if err == nil {
+					err = d.Break(ctx, key, st.Token, driver.Break{Now: true})
+				}
+				if err == nil {
+					_, err = d.TryAcquire(ctx, driver.Request{Key: key, Attempt: driver.NewAttempt(), TTL: time.Minute, Owner: "a stranger"})
+				}
+				return err
+			},
+		},
+		Footprint: func(ctx context.Context) (map[string]int, error) {
+			n := 0
+			for _, err := range s.Driver().List(ctx, "") {
+				if err != nil {
+					return nil, err
+				}
+				n++
+			}
+			return map[string]int{"held keys": n}, nil
 		},
 		Reopen: func(_ context.Context, base driver.Token) (driver.Driver, error) {
 			return s.Open(&memlock.Options{TokenBase: base})

@@ -421,6 +421,47 @@ var mutants = []mutant{
 			return g, nil
 		},
 	}.harness},
+	{"overwritten-lives-on", "operate/record-overwritten", "a renewal looks only whether there is a record, not whose", defect{
+		renew: func(c *client, ctx context.Context, g driver.Grant) (driver.Grant, error) {
+			renewed, err := c.Driver.Renew(ctx, g)
+			if st, ierr := c.Driver.Inspect(ctx, g.Key); err != nil && ierr == nil && st.Held {
+				g.Sent, g.Left = driver.Instant{}, g.TTL
+				return g, nil
+			}
+			return renewed, err
+		},
+	}.harness},
+	{"release-leaks", "resources/rounds", "each release leaves a goroutine behind", defect{
+		release: func(c *client, ctx context.Context, g driver.Grant) error {
+			leak()
+			return c.Driver.Release(ctx, g)
+		},
+	}.harness},
+	{"refusal-leaks", "resources/refusals", "each refused try leaves a goroutine behind", defect{
+		try: func(c *client, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := c.Driver.TryAcquire(ctx, r)
+			if errors.Is(err, driver.ErrHeld) {
+				leak()
+			}
+			return g, err
+		},
+	}.harness},
+	{"goroutine-per-grant", "resources/held-keys", "each grant has a goroutine", defect{
+		try: func(c *client, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := c.Driver.TryAcquire(ctx, r)
+			if err == nil {
+				leak()
+			}
+			return g, err
+		},
+	}.harness},
+	{"close-leaks", "resources/close", "a client that was closed leaves its goroutines behind", defect{
+		close: func(c *client) error {
+			leak()
+			leak()
+			return c.Driver.Close()
+		},
+	}.harness},
 	{"layout-ignored", "namespace/other-layout", "another token base is taken without a word", func(h conformance.Harness) conformance.Harness {
 		own := defect{}.harness(h)
 		own.Reopen = func(ctx context.Context, _ driver.Token) (driver.Driver, error) { return own.Driver(ctx) }

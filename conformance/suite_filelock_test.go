@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/fencelock/locker/conformance"
@@ -115,9 +116,11 @@ func directory(t *testing.T, env ...string) (h conformance.Harness, ok bool) {
 			return cmd, err
 		},
 		Faults: conformance.Faults{
-			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return networked(open(ctx)) },
-			Remove: func(_ context.Context, key string) error { return removeKey(dir, key) },
+			Client:    func(ctx context.Context) (driver.Driver, conformance.Network, error) { return networked(open(ctx)) },
+			Remove:    func(_ context.Context, key string) error { return removeKey(dir, key) },
+			Overwrite: func(_ context.Context, key string) error { return overwriteKey(dir, key) },
 		},
+		Footprint: func(context.Context) (map[string]int, error) { return countFiles(dir) },
 		Reopen: func(ctx context.Context, base driver.Token) (driver.Driver, error) {
 			return openDirectory(ctx, dir, &filelock.Options{TokenBase: base})
 		},
@@ -142,9 +145,31 @@ func openDirectory(ctx context.Context, dir string, o *filelock.Options) (driver
 
 // removeKey removes the directory whose records name the key, as rm -r would.
 func removeKey(dir, key string) error {
-	quoted, err := json.Marshal(key)
+	record, err := recordOf(dir, key)
 	if err != nil {
 		return err
+	}
+	return os.RemoveAll(filepath.Dir(record))
+}
+
+// overwriteKey puts another file in the place of the key's record, as an editor would.
+func overwriteKey(dir, key string) error {
+	record, err := recordOf(dir, key)
+	if err != nil {
+		return err
+	}
+	other := record + ".edited"
+	if err := os.WriteFile(other, []byte("nonsense\n"), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(other, record)
+}
+
+// recordOf finds a record that names the key: its newest, where it was used only once.
+func recordOf(dir, key string) (string, error) {
+	quoted, err := json.Marshal(key)
+	if err != nil {
+		return "", err
 	}
 	found := ""
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -152,12 +177,30 @@ func removeKey(dir, key string) error {
 			return nil // other cases make and remove theirs meanwhile
 		}
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, quoted) {
-			found = filepath.Dir(path)
+			found = path
 		}
 		return nil
 	})
 	if found == "" {
-		return errors.Join(err, fmt.Errorf("no record names %q", key))
+		return "", errors.Join(err, fmt.Errorf("no record names %q", key))
 	}
-	return os.RemoveAll(found)
+	return found, nil
+}
+
+// countFiles counts what a directory holds, and this process's descriptors of that.
+func countFiles(dir string) (map[string]int, error) {
+	n := map[string]int{}
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			n["files"]++
+		}
+		return nil
+	})
+	open, _ := filepath.Glob("/proc/self/fd/*") // on Linux
+	for _, fd := range open {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, dir) {
+			n["descriptors"]++
+		}
+	}
+	return n, err
 }
