@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,6 +122,21 @@ func harness(t *testing.T, s *live.RedisServer) conformance.Harness {
 			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return proxied(ctx, s.Addr, of) },
 			Stop:   s.Pause, Continue: s.Unpause, Restart: s.Restart, Kill: s.Crash,
 			Remove: func(ctx context.Context, key string) error { return remove(ctx, control, key) },
+			Overwrite: func(ctx context.Context, key string) error {
+				name, err := lockOf(ctx, control, key)
+				if err != nil {
+					return err
+				}
+				return control.Set(ctx, name, "nonsense", time.Minute).Err()
+			},
+		},
+		Footprint: func(ctx context.Context) (map[string]int, error) {
+			keys, err := control.DBSize(ctx).Result()
+			if err != nil {
+				return nil, err
+			}
+			clients, err := control.ClientList(ctx).Result()
+			return map[string]int{"keys": int(keys), "connections": strings.Count(clients, "\n")}, err
 		},
 		Reopen: func(ctx context.Context, base driver.Token) (driver.Driver, error) {
 			return open(ctx, addr, &redislock.Options{Namespace: suite, TokenBase: base})
@@ -131,15 +147,24 @@ func harness(t *testing.T, s *live.RedisServer) conformance.Harness {
 	}
 }
 
-// remove deletes a key's lock as an operator would: the one whose name ends with the key.
+// remove deletes a key's lock as an operator would.
 func remove(ctx context.Context, c *redis.Client, key string) error {
+	name, err := lockOf(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	return c.Del(ctx, name).Err()
+}
+
+// lockOf finds the lock whose name ends with the key.
+func lockOf(ctx context.Context, c *redis.Client, key string) (string, error) {
 	names := c.Scan(ctx, 0, "{"+suite+":??}:lock:*", 10_000).Iterator()
 	for names.Next(ctx) {
 		if n := names.Val(); len(n) > len(key) && n[len(n)-len(key)-1:] == ":"+key {
-			return c.Del(ctx, n).Err()
+			return n, nil
 		}
 	}
-	return errors.Join(names.Err(), errors.New("there is no such lock"))
+	return "", errors.Join(names.Err(), errors.New("there is no such lock"))
 }
 
 // eventually polls until ok, at most for the given time.
