@@ -185,10 +185,9 @@ func (s *store) settled(ctx context.Context, name string, write func() error, wo
 		if !errors.Is(err, errConflict) {
 			return err
 		}
-		have, herr := s.head(ctx, name)
-		if herr == nil {
-			if herr = won(have); herr != nil {
-				return herr
+		if have, herr := s.head(ctx, name); herr == nil {
+			if lost := won(have); lost != nil {
+				return lost
 			}
 		}
 		if !rest(ctx, pause) {
