@@ -175,8 +175,10 @@ func harness(t *testing.T, s *live.S3Server, rule s3lock.Expiry, endpoints ...st
 				c, p, err := at.networked(ctx, target(s), of(s3lock.Options{}))
 				return c, network{p}, err
 			},
-			Remove: func(ctx context.Context, key string) error { return remove(ctx, control, s.Bucket, suite+"/", key) },
+			Remove:    func(ctx context.Context, key string) error { return remove(ctx, control, s.Bucket, suite+"/", key) },
+			Overwrite: func(ctx context.Context, key string) error { return overwrite(ctx, control, s.Bucket, suite+"/", key) },
 		},
+		Footprint: func(ctx context.Context) (map[string]int, error) { return footprint(ctx, control, s.Bucket, suite+"/") },
 		Reopen: func(ctx context.Context, base driver.Token) (driver.Driver, error) {
 			return at.open(ctx, endpoint(), of(s3lock.Options{TokenBase: base}))
 		},
@@ -188,25 +190,54 @@ func harness(t *testing.T, s *live.S3Server, rule s3lock.Expiry, endpoints ...st
 
 // remove deletes a key's objects as an operator would.
 func remove(ctx context.Context, c *s3.Client, bucket, base, key string) error {
+	names, err := recordsOf(ctx, c, bucket, base, key)
+	for _, name := range names {
+		if _, derr := c.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &name}); derr != nil {
+			return derr
+		}
+	}
+	return err
+}
+
+// overwrite puts nonsense in the place of a key's newest record.
+func overwrite(ctx context.Context, c *s3.Client, bucket, base, key string) error {
+	names, err := recordsOf(ctx, c, bucket, base, key)
+	if err == nil { // newest first
+		_, err = c.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &names[0], Body: strings.NewReader("nonsense")})
+	}
+	return err
+}
+
+// recordsOf lists a key's objects.
+func recordsOf(ctx context.Context, c *s3.Client, bucket, base, key string) (names []string, err error) {
 	all, err := c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &base})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found := false
 	for _, o := range all.Contents {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(*o.Key, base), "/")
-		if !strings.HasSuffix(folder, key) && !strings.HasSuffix(folder, strings.ReplaceAll(key, "/", "!2f")) {
-			continue
-		}
-		found = true
-		if _, err := c.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: o.Key}); err != nil {
-			return err
+		if strings.HasSuffix(folder, key) || strings.HasSuffix(folder, strings.ReplaceAll(key, "/", "!2f")) {
+			names = append(names, *o.Key)
 		}
 	}
-	if !found {
-		return errors.New("there is no such lock")
+	if len(names) == 0 {
+		return nil, errors.New("there is no such lock")
 	}
-	return nil
+	return names, nil
+}
+
+// footprint counts the objects of the suite, whatever they are for.
+func footprint(ctx context.Context, c *s3.Client, bucket, base string) (map[string]int, error) {
+	n := map[string]int{"objects": 0}
+	pages := s3.NewListObjectsV2Paginator(c, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &base})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		n["objects"] += len(page.Contents)
+	}
+	return n, nil
 }
 
 // eventually polls until ok, at most for the given time.
