@@ -26,6 +26,10 @@ const (
 // may come from several front ends, against this process's own clock, which only needs to
 // run evenly. What does not fit switches this client to the observed rule for good.
 type clock struct {
+	// tell is called once, when the clocks are found not to fit. It may be nil. Set it
+	// before the first reply.
+	tell func(why string)
+
 	mu     sync.Mutex
 	off    string // why the store rule is not used; "": it is
 	origin driver.Instant
@@ -52,9 +56,13 @@ func (c *clock) why() string {
 
 func (c *clock) distrust(why string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.off == "" {
+	first := c.off == ""
+	if first {
 		c.off = why
+	}
+	c.mu.Unlock()
+	if first && c.tell != nil {
+		c.tell(why)
 	}
 }
 
@@ -72,13 +80,20 @@ func (c *clock) heard(a *answer) {
 		c.distrust("an object's Last-Modified is later than the Date of its reply")
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if !c.narrow(a) {
+		c.distrust("the Date of replies does not advance evenly: several front ends whose clocks differ, or one that was set")
+	}
+}
+
+// narrow notes one reply and reports whether all of them fit one clock.
+func (c *clock) narrow(a *answer) bool {
 	lo := a.date.Add(-a.arrived.Sub(c.origin))
 	hi := a.date.Add(2*second - a.began.Sub(c.origin))
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.began.IsZero() || a.arrived.Sub(c.began) > window {
 		c.lo, c.hi, c.began = lo, hi, a.arrived
-		return
+		return true
 	}
 	if lo.After(c.lo) {
 		c.lo = lo
@@ -86,9 +101,7 @@ func (c *clock) heard(a *answer) {
 	if hi.Before(c.hi) {
 		c.hi = hi
 	}
-	if c.off == "" && c.lo.After(c.hi) {
-		c.off = "the Date of replies does not advance evenly: several front ends whose clocks differ, or one that was set"
-	}
+	return !c.lo.After(c.hi)
 }
 
 // fresh compares the Last-Modified of an object that this process wrote itself, at some

@@ -29,7 +29,8 @@ type Options struct {
 	KMSKey string
 	// Keep is how many old numbers of a key are kept. Zero: 8.
 	Keep int
-	// Logger is told what a probe warns about. Nil: silent.
+	// Logger is told what a probe warns about, and why the store's clocks are not used.
+	// Nil: silent.
 	Logger *slog.Logger
 }
 

@@ -109,7 +109,8 @@ func TestClocksThatDisagree(t *testing.T) {
 func TestClocksThatDisagreeLater(t *testing.T) {
 	t.Parallel()
 	s := newDouble(t)
-	a, b := s.driver(nil), s.driver(nil)
+	var log bytes.Buffer
+	a, b := s.driver(nil), s.driver(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if !b.store.clock.trusted() {
 		t.Fatal(b.store.clock.why())
 	}
@@ -123,6 +124,12 @@ func TestClocksThatDisagreeLater(t *testing.T) {
 	}
 	if b.store.clock.trusted() {
 		t.Error("the clocks are still trusted")
+	}
+	if n := strings.Count(log.String(), "does not advance evenly"); n != 1 {
+		t.Errorf("the log tells it %d times, want once: %s", n, log.String())
+	}
+	if r, err := b.Probe(within(t)); err != nil || r.Err() != nil {
+		t.Errorf("Probe: got %v, %v", err, r.Err())
 	}
 }
 

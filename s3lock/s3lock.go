@@ -75,6 +75,15 @@ type Locker struct {
 // Close ends every lease, and then the driver.
 func (l *Locker) Close() error { return errors.Join(l.Locker.Close(), l.driver.Close()) }
 
+// Probe tries out the store behind the driver, as the function of that name does.
+func (d *Driver) Probe(ctx context.Context) (Report, error) {
+	r, err := d.store.probe(ctx)
+	if err != nil {
+		return r, definite(err)
+	}
+	return r, nil
+}
+
 // Close ends no grant: what is held lapses. It waits for clean-ups.
 func (d *Driver) Close() error {
 	err := d.Driver.Close()
@@ -101,7 +110,13 @@ func open(client *s3.Client, bucketName string, o *Options) (*bucket, string, er
 		return nil, "", driver.Wrap(driver.ErrUnsupported,
 			fmt.Errorf("%w: %q is a directory bucket (S3 Express), which lists in no order: use a general purpose bucket", ErrStore, bucketName))
 	}
-	return &bucket{client: client, name: bucketName, sse: o.SSE, kmsKey: o.KMSKey, clock: newClock("")}, base, nil
+	c := newClock("")
+	if o.Logger != nil {
+		c.tell = func(why string) {
+			o.Logger.Warn("s3lock: holders are judged by the contender's own clock", "bucket", bucketName, "why", why)
+		}
+	}
+	return &bucket{client: client, name: bucketName, sse: o.SSE, kmsKey: o.KMSKey, clock: c}, base, nil
 }
 
 // The setting of the namespace record that holds the probe's verdict about the clocks. It
