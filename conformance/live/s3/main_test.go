@@ -210,14 +210,17 @@ func overwrite(ctx context.Context, c *s3.Client, bucket, base, key string) erro
 
 // recordsOf lists a key's objects.
 func recordsOf(ctx context.Context, c *s3.Client, bucket, base, key string) (names []string, err error) {
-	all, err := c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &base})
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range all.Contents {
-		folder, _, _ := strings.Cut(strings.TrimPrefix(*o.Key, base), "/")
-		if strings.HasSuffix(folder, key) || strings.HasSuffix(folder, strings.ReplaceAll(key, "/", "!2f")) {
-			names = append(names, *o.Key)
+	pages := s3.NewListObjectsV2Paginator(c, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &base})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page.Contents {
+			folder, _, _ := strings.Cut(strings.TrimPrefix(*o.Key, base), "/")
+			if folder == strings.ReplaceAll(key, "/", "!2f") {
+				names = append(names, *o.Key)
+			}
 		}
 	}
 	if len(names) == 0 {

@@ -3,6 +3,7 @@ package s3_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/fencelock/locker/conformance"
 	"github.com/fencelock/locker/conformance/live"
@@ -16,7 +17,7 @@ func TestS3(t *testing.T) {
 	s := live.S3(t, live.S3Options{})
 	h := harness(t, s, s3lock.StoreClock, front(t, s))
 	h.Faults.Stop, h.Faults.Continue, h.Faults.Restart, h.Faults.Kill = s.Pause, s.Unpause, s.Restart, s.Crash
-	h.Allow, h.Parallel = []string{}, atOnce
+	h.Allow, h.Parallel, h.TTL = []string{}, atOnce, suiteTTL
 	conformance.Run(t, h)
 }
 
@@ -43,7 +44,7 @@ func TestObserved(t *testing.T) {
 // least.
 func partly(t *testing.T, h conformance.Harness, least int, but ...string) {
 	t.Helper()
-	h.Parallel = atOnce
+	h.Parallel, h.TTL = atOnce, suiteTTL
 	r := conformance.Check(t.Context(), h, conformance.CheckOptions{
 		Only: func(c conformance.Case) bool {
 			return c.Level == conformance.Core && !c.Load && !slices.Contains(but, c.ID)
@@ -59,6 +60,9 @@ func partly(t *testing.T, h conformance.Harness, least int, but ...string) {
 	}
 }
 
-// atOnce is how many cases run at once. An acquire is four requests here, two of which
-// wait for a disk, and all of it has a quarter of the ttl.
-const atOnce = 12
+// An acquire is four requests here, two of which wait for a disk, and all of it has a
+// quarter of the ttl: fewer cases at once, and a longer ttl than elsewhere.
+const (
+	atOnce   = 12
+	suiteTTL = 3 * time.Second
+)
