@@ -66,8 +66,8 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 	code, status := codeOf(err), a.status
 	switch {
 	case status == 0:
-		return fmt.Errorf("%s: %w", op, err)
-	case code == "NoSuchBucket":
+		return err
+	case code == "NoSuchBucket", code == "InvalidBucketName":
 		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)
 	case status == http.StatusNotFound:
 		return driverless(epoch.ErrNotExist, err)
@@ -86,12 +86,10 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 		return unavailable(ErrDenied, "check the access key, its secret, the session token and this machine's clock", err)
 	case status == http.StatusNotImplemented:
 		return driver.Wrap(driver.ErrUnsupported, fmt.Errorf("%w: it does not implement %s: use another store: %w", ErrStore, op, err))
-	case code == "SlowDown", status == http.StatusTooManyRequests:
-		return driver.Wrap(driver.ErrUnavailable, fmt.Errorf("%s: %w", op, err))
-	case status >= 400 && status < 500:
-		return driver.Wrap(driver.ErrUnavailable, fmt.Errorf("%s: %w", op, err))
+	case code == "SlowDown", status >= 400 && status < 500:
+		return driver.Wrap(driver.ErrUnavailable, err)
 	default: // 5xx: it may have been applied
-		return fmt.Errorf("%s: %w", op, err)
+		return err
 	}
 }
 

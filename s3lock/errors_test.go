@@ -39,6 +39,7 @@ func TestBadInput(t *testing.T) {
 		says   string
 	}{
 		"no such bucket":      {s.client(), "other", Options{}, []error{ErrNoBucket, driver.ErrUnavailable}, `create bucket "other"`},
+		"no bucket's name":    {says(400, "InvalidBucketName"), testBucket, Options{}, []error{ErrNoBucket, driver.ErrUnavailable}, "correct its name"},
 		"no bucket":           {s.client(), "", Options{}, []error{ErrNoBucket}, "give its name"},
 		"directory bucket":    {s.client(), "locks--usw2-az1--x-s3", Options{}, []error{ErrStore, driver.ErrUnsupported}, "use a general purpose bucket"},
 		"denied":              {says(403, "AccessDenied"), testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "allow s3:GetObject and s3:ListBucket"},
