@@ -190,7 +190,7 @@ func calls(b *testing.B, s *live.RedisServer) (n int64) {
 
 // The renewal of many leases, in batches as the core sends them.
 func BenchmarkRenewBatch(b *testing.B) {
-	s := live.Redis(b, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(b, live.RedisOptions{Own: true})
 	d, err := open(b.Context(), s.Addr(), nil)
 	if err != nil {
 		b.Fatal(err)
@@ -239,7 +239,7 @@ func BenchmarkHotKey(b *testing.B) {
 	if full() {
 		lockers, drivers = 1000, 20
 	}
-	s := live.Redis(b, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(b, live.RedisOptions{Own: true})
 	ls := make([]*locker.Locker, lockers)
 	ds := make([]driver.Driver, drivers)
 	for i := range ds {

@@ -36,7 +36,7 @@ func TestPersistence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := harness(t, live.Redis(t, live.RedisOptions{Persistence: want.p, Args: []string{"--loglevel", "notice"}}))
+			h := harness(t, live.Redis(t, live.RedisOptions{Persistence: want.p, Own: true}))
 			if want.orderly {
 				h.Faults.Kill = h.Faults.Restart
 			}
@@ -87,7 +87,7 @@ func TestEviction(t *testing.T) {
 // pair is a primary and its replica.
 func pair(t *testing.T) (primary, replica *live.RedisServer) {
 	t.Helper()
-	primary = live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways})
+	primary = live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true})
 	return primary, live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways, ReplicaOf: primary})
 }
 

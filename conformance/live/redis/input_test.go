@@ -78,7 +78,7 @@ func TestWrongPassword(t *testing.T) {
 // A server whose user is dropped while a driver is open answers definitely.
 func TestPasswordChanged(t *testing.T) {
 	t.Parallel()
-	s := live.Redis(t, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(t, live.RedisOptions{Own: true})
 	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">secret-of-app", "~*", "&*", "+@all"); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func lockName(t *testing.T, s *live.RedisServer, ns string) string {
 // Memory that is full refuses new locks and places, definitely, and hinders nobody who has one.
 func TestMemoryFull(t *testing.T) {
 	t.Parallel()
-	s := live.Redis(t, live.RedisOptions{Args: []string{"--maxmemory-policy", "noeviction"}})
+	s := live.Redis(t, live.RedisOptions{Own: true, Args: []string{"--maxmemory-policy", "noeviction"}})
 	d, err := open(short(t), s.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fencelock/locker/conformance"
 	"github.com/fencelock/locker/conformance/live"
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	conformance.ServeIfChild(func(ctx context.Context) (driver.Driver, error) {
 		return open(ctx, os.Getenv(envAddr), &redislock.Options{Namespace: suite})
 	})
+	redis.SetLogger(&logging.VoidLogger{}) // it would tell of every fault that a test makes
 	live.Main(m)
 }
 
@@ -121,7 +123,10 @@ func harness(t *testing.T, s *live.RedisServer) conformance.Harness {
 		Faults: conformance.Faults{
 			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return proxied(ctx, s.Addr, of) },
 			Stop:   s.Pause, Continue: s.Unpause, Restart: s.Restart, Kill: s.Crash,
-			Remove: func(ctx context.Context, key string) error { return remove(ctx, control, key) },
+			Remove: func(ctx context.Context, key string) error {
+				name, err := lockOf(ctx, control, key)
+				return errors.Join(err, control.Del(ctx, name).Err())
+			},
 			Overwrite: func(ctx context.Context, key string) error {
 				name, err := lockOf(ctx, control, key)
 				if err != nil {
@@ -147,20 +152,11 @@ func harness(t *testing.T, s *live.RedisServer) conformance.Harness {
 	}
 }
 
-// remove deletes a key's lock as an operator would.
-func remove(ctx context.Context, c *redis.Client, key string) error {
-	name, err := lockOf(ctx, c, key)
-	if err != nil {
-		return err
-	}
-	return c.Del(ctx, name).Err()
-}
-
-// lockOf finds the lock whose name ends with the key.
+// lockOf finds a key's lock as an operator would: the one whose name ends with the key.
 func lockOf(ctx context.Context, c *redis.Client, key string) (string, error) {
 	names := c.Scan(ctx, 0, "{"+suite+":??}:lock:*", 10_000).Iterator()
 	for names.Next(ctx) {
-		if n := names.Val(); len(n) > len(key) && n[len(n)-len(key)-1:] == ":"+key {
+		if n := names.Val(); strings.HasSuffix(n, ":"+key) {
 			return n, nil
 		}
 	}

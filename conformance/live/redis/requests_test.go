@@ -188,7 +188,7 @@ func TestIdleRequests(t *testing.T) {
 // record alone, and a queue that was left leaves nothing.
 func TestNothingAccumulates(t *testing.T) {
 	t.Parallel()
-	s := live.Redis(t, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(t, live.RedisOptions{Own: true})
 	d, err := open(t.Context(), s.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func TestStoppedBeforeReply(t *testing.T) {
 // RE2: scripts that are flushed at any time cost a round trip and no double grant.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
-	s := live.Redis(t, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(t, live.RedisOptions{Own: true})
 	h := harness(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	flushed := make(chan int, 1)
@@ -101,7 +101,7 @@ func TestScriptFlush(t *testing.T) {
 // A batch whose scripts are gone is renewed as a whole, in two round trips.
 func TestScriptFlushInBatch(t *testing.T) {
 	t.Parallel()
-	s := live.Redis(t, live.RedisOptions{Args: []string{"--loglevel", "notice"}})
+	s := live.Redis(t, live.RedisOptions{Own: true})
 	d, network, err := proxied(t.Context(), s.Addr, &redislock.Options{Namespace: namespace()})
 	if err != nil {
 		t.Fatal(err)

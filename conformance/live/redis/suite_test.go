@@ -10,7 +10,7 @@ import (
 // Redis that syncs its file with every write loses nothing: the whole suite, faults included.
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	h := harness(t, live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways}))
+	h := harness(t, live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true}))
 	h.Allow = []string{}
 	conformance.Run(t, h)
 }
@@ -18,7 +18,7 @@ func TestRedis(t *testing.T) {
 // Valkey runs the core cases.
 func TestValkey(t *testing.T) {
 	t.Parallel()
-	h := harness(t, live.Valkey(t, live.RedisOptions{Persistence: live.RedisAlways}))
+	h := harness(t, live.Valkey(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true}))
 	report := conformance.Check(t.Context(), h, conformance.CheckOptions{
 		Only: func(c conformance.Case) bool { return c.Level == conformance.Core && !c.Load },
 	})
