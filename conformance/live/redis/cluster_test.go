@@ -63,7 +63,6 @@ func openCluster(ctx context.Context, c *live.RedisCluster, timeouts bool, o *re
 // The core cases hold in a Cluster, with a client that ends calls itself and with one that
 // does not.
 func TestCluster(t *testing.T) {
-	t.Parallel()
 	c := masters(t)
 	control := clusterClient(c, true)
 	t.Cleanup(func() { _ = control.Close() })

@@ -7,9 +7,10 @@ import (
 	"github.com/fencelock/locker/conformance/live"
 )
 
+// The suites run one behind the other and beside nothing else: what they say of times is evidence.
+//
 // Redis that syncs its file with every write loses nothing: the whole suite, faults included.
 func TestRedis(t *testing.T) {
-	t.Parallel()
 	h := harness(t, live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true}))
 	h.Allow = []string{}
 	conformance.Run(t, h)
@@ -17,7 +18,6 @@ func TestRedis(t *testing.T) {
 
 // Valkey runs the core cases.
 func TestValkey(t *testing.T) {
-	t.Parallel()
 	h := harness(t, live.Valkey(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true}))
 	report := conformance.Check(t.Context(), h, conformance.CheckOptions{
 		Only: func(c conformance.Case) bool { return c.Level == conformance.Core && !c.Load },
