@@ -1,0 +1,2 @@
+// Package command tests the command locker on real servers.
+package command
