@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fencelock/locker/driver"
@@ -68,7 +68,9 @@ func (d *double) client() *s3.Client { return clientAt(d.URL) }
 func clientAt(url string) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: &url, UsePathStyle: true, Region: "us-east-1",
-		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
+		}),
 	})
 }
 
