@@ -155,8 +155,11 @@ func harness(t *testing.T, s *live.S3Server, rule s3lock.Expiry, endpoints ...st
 		Driver: func(ctx context.Context) (driver.Driver, error) {
 			return at.open(ctx, endpoint(), of(s3lock.Options{}))
 		},
-		Control: func(ctx context.Context) error { // a write: what a lock waits for is the store's disk
-			_, err := control.PutObject(ctx, &s3.PutObjectInput{Bucket: &s.Bucket, Key: aws.String("control"), Body: strings.NewReader("x")})
+		Control: func(ctx context.Context) error { // what every acquire ends with; the store's disk is in it
+			if _, err := control.PutObject(ctx, &s3.PutObjectInput{Bucket: &s.Bucket, Key: aws.String("control/object"), Body: strings.NewReader("x")}); err != nil {
+				return err
+			}
+			_, err := control.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &s.Bucket, Prefix: aws.String("control/"), MaxKeys: aws.Int32(1)})
 			return err
 		},
 		Child: func(ctx context.Context) (*exec.Cmd, error) {

@@ -63,6 +63,6 @@ func partly(t *testing.T, h conformance.Harness, least int, but ...string) {
 // An acquire is four requests here, two of which wait for a disk, and all of it has a
 // quarter of the ttl: fewer cases at once, and a longer ttl than elsewhere.
 const (
-	atOnce   = 12
+	atOnce   = 8
 	suiteTTL = 3 * time.Second
 )
