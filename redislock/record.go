@@ -29,9 +29,6 @@ const (
 	broken = "b"
 )
 
-// attemptLen is how long the attempt is that a value begins with.
-const attemptLen = 2 * len(driver.Attempt{})
-
 // tail is the part of a value that only people read.
 func tail(owner, note string) string { return strconv.Itoa(len(owner)) + " " + owner + note }
 

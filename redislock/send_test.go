@@ -42,7 +42,7 @@ func TestFailure(t *testing.T) {
 		if !errors.Is(got, k.want) || !errors.Is(got, k.err) {
 			t.Errorf("failure(%v, %v): got %v, want %v beside it", k.err, k.written, got, k.want)
 		}
-		if driver.IsAmbiguous(got) != (k.want == driver.ErrAmbiguous) {
+		if driver.IsAmbiguous(got) != errors.Is(k.want, driver.ErrAmbiguous) {
 			t.Errorf("failure(%v, %v): IsAmbiguous: got %v", k.err, k.written, driver.IsAmbiguous(got))
 		}
 	}

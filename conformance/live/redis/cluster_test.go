@@ -19,7 +19,7 @@ import (
 )
 
 // masters is the Cluster of the tests.
-var masters = live.Once(func(tb testing.TB) *live.RedisCluster { return live.NewRedisCluster(tb) })
+var masters = live.Once(live.NewRedisCluster)
 
 // clusterClient dials the nodes where they are published.
 func clusterClient(c *live.RedisCluster, timeouts bool) *redis.ClusterClient {
@@ -145,11 +145,11 @@ func TestSlotMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = d.Close() }()
+		t.Cleanup(func() { _ = d.Close() })
 		if lockers[i], err = locker.New(d, &locker.Options{TTL: 2 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = lockers[i].Close() }()
+		t.Cleanup(func() { _ = lockers[i].Close() })
 	}
 	lease, err := lockers[0].Acquire(short(t), "k")
 	if err != nil {

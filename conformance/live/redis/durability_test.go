@@ -199,7 +199,7 @@ func TestWaitReplicas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = d.Close() }()
+		t.Cleanup(func() { _ = d.Close() })
 		ds[i] = d
 	}
 	if !ds[0].Info().ConfirmPushes {

@@ -20,7 +20,13 @@ import (
 )
 
 // refused opens a URL that must not open, promptly.
-func refused(t *testing.T, url string, want error, secret string, words ...string) error {
+func refused(t *testing.T, url string, want error, secret string, words ...string) {
+	t.Helper()
+	_ = refusal(t, url, want, secret, words...)
+}
+
+// refusal is refused, and returns the error.
+func refusal(t *testing.T, url string, want error, secret string, words ...string) error {
 	t.Helper()
 	begun := time.Now()
 	l, err := locker.Open(short(t), url, nil)
@@ -48,7 +54,7 @@ func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	const right, wrong = "right-secret", "wrong-secret"
 	s := live.Redis(t, live.RedisOptions{Password: right})
-	err := refused(t, "redis://:"+wrong+"@"+s.Addr(), driver.ErrUnavailable, wrong, "check the user and the password")
+	err := refusal(t, "redis://:"+wrong+"@"+s.Addr(), driver.ErrUnavailable, wrong, "check the user and the password")
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		t.Errorf("the error: got %v, want go-redis's own inside", err)
@@ -164,7 +170,7 @@ func TestTLS(t *testing.T) {
 	refused(t, "redis://"+s.Addr(), driver.ErrUnavailable, "", "rediss://")
 	refused(t, "rediss://"+plain.Addr(), driver.ErrUnavailable, "", "redis://")
 	var authority x509.UnknownAuthorityError
-	if err := refused(t, "rediss://"+s.Addr(), driver.ErrUnavailable, ""); !errors.As(err, &authority) {
+	if err := refusal(t, "rediss://"+s.Addr(), driver.ErrUnavailable, ""); !errors.As(err, &authority) {
 		t.Errorf("a certificate of an unknown authority: got %v, want %T inside", err, authority)
 	}
 	ca := filepath.Join(t.TempDir(), "ca.pem")
