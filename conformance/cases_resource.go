@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/driver"
 )
 
 // resourceCases are about what stays behind, in this process and at the server.
@@ -83,7 +84,7 @@ var resourceCases = []Case{
 					c.fail(ByRule, soft(err), "Close: got %v, want nil", err)
 				}
 				for range cap(ended) {
-					<-ended
+					c.Says(<-ended, driver.ErrClosed, "a wait under Close")
 				}
 				if err := cl.Close(); err != nil {
 					c.fail(ByRule, soft(err), "close the driver: got %v, want nil", err)

@@ -1,0 +1,330 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	bsm "github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/conformance/live"
+	"github.com/fencelock/locker/redislock"
+)
+
+func TestMain(m *testing.M) { live.Main(m) }
+
+var server = live.Once(func(tb testing.TB) *live.RedisServer { return live.Redis(tb, live.RedisOptions{}) })
+
+// ttl is long enough that nobody renews while anything is measured.
+const ttl = 30 * time.Second
+
+// peer is one way to lock: a process of its own, with its own client.
+type peer interface {
+	// try makes one attempt and returns what ends the lock.
+	try(ctx context.Context, key string) (release func(context.Context) error, err error)
+	// wait is try, until the key is free or ctx ends. A library that gives up by itself is
+	// asked again.
+	wait(ctx context.Context, key string) (release func(context.Context) error, err error)
+	close()
+}
+
+// peers are the libraries, as they come and tuned.
+var peers = []struct {
+	name string
+	make func(b testing.TB, c *redis.Client) peer
+}{
+	{"locker", newLocker},
+	{"redsync", func(_ testing.TB, c *redis.Client) peer { return redsyncPeer{redsync.New(goredis.NewPool(c)), nil} }},
+	{"redsync-tuned", func(_ testing.TB, c *redis.Client) peer {
+		return redsyncPeer{redsync.New(goredis.NewPool(c)), []redsync.Option{redsync.WithRetryDelay(10 * time.Millisecond), redsync.WithTries(1 << 20)}}
+	}},
+	{"bsm-50ms", func(_ testing.TB, c *redis.Client) peer { return bsmPeer{bsm.New(c), 50 * time.Millisecond} }},
+	{"bsm-10ms", func(_ testing.TB, c *redis.Client) peer { return bsmPeer{bsm.New(c), 10 * time.Millisecond} }},
+}
+
+type lockerPeer struct {
+	d *redislock.Driver
+	l *locker.Locker
+}
+
+func newLocker(b testing.TB, c *redis.Client) peer {
+	d, err := redislock.NewDriver(context.Background(), c, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := locker.New(d, &locker.Options{TTL: ttl})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return lockerPeer{d, l}
+}
+
+func (p lockerPeer) try(ctx context.Context, key string) (func(context.Context) error, error) {
+	lease, err := p.l.TryAcquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lease.Release, nil
+}
+
+func (p lockerPeer) wait(ctx context.Context, key string) (func(context.Context) error, error) {
+	lease, err := p.l.Acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lease.Release, nil
+}
+
+func (p lockerPeer) close() {
+	_ = p.l.Close()
+	_ = p.d.Close()
+}
+
+type redsyncPeer struct {
+	rs      *redsync.Redsync
+	options []redsync.Option
+}
+
+func (p redsyncPeer) mutex(key string) *redsync.Mutex {
+	return p.rs.NewMutex(key, append([]redsync.Option{redsync.WithExpiry(ttl)}, p.options...)...)
+}
+
+func unlock(m *redsync.Mutex) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ok, err := m.UnlockContext(ctx)
+		if err == nil && !ok {
+			err = errors.New("it was not held")
+		}
+		return err
+	}
+}
+
+func (p redsyncPeer) try(ctx context.Context, key string) (func(context.Context) error, error) {
+	m := p.mutex(key)
+	if err := m.TryLockContext(ctx); err != nil {
+		return nil, err
+	}
+	return unlock(m), nil
+}
+
+func (p redsyncPeer) wait(ctx context.Context, key string) (func(context.Context) error, error) {
+	for {
+		m := p.mutex(key)
+		err := m.LockContext(ctx)
+		if err == nil {
+			return unlock(m), nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (redsyncPeer) close() {}
+
+type bsmPeer struct {
+	c     *bsm.Client
+	every time.Duration
+}
+
+func (p bsmPeer) try(ctx context.Context, key string) (func(context.Context) error, error) {
+	l, err := p.c.Obtain(ctx, key, ttl, nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Release, nil
+}
+
+func (p bsmPeer) wait(ctx context.Context, key string) (func(context.Context) error, error) {
+	l, err := p.c.Obtain(ctx, key, ttl, &bsm.Options{RetryStrategy: bsm.LinearBackoff(p.every)})
+	if err != nil {
+		return nil, err
+	}
+	return l.Release, nil
+}
+
+func (bsmPeer) close() {}
+
+// counter counts the commands that clients send; those inside a script are the server's.
+type counter struct{ n atomic.Int64 }
+
+func (*counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// client is a client like an ordinary program's. With the timeouts that a Locker wants it is
+// not cloned, and so its hooks see what a Locker sends.
+func client(b testing.TB, addr string, hooks ...redis.Hook) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Second, WriteTimeout: time.Second})
+	for _, h := range hooks {
+		c.AddHook(h)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// BenchmarkUncontended is an acquire and a release of a free key. The libraries take turns
+// within each iteration, so that whatever the machine does meanwhile harms all alike.
+func BenchmarkUncontended(b *testing.B) {
+	addr, ctx := server(b).Addr(), b.Context()
+	ways := make([]peer, len(peers))
+	took := make([][]time.Duration, len(peers))
+	for i, p := range peers {
+		ways[i] = p.make(b, client(b, addr))
+		defer ways[i].close()
+	}
+	once := func(i int, key string) {
+		release, err := ways[i].try(ctx, key)
+		if err == nil {
+			err = release(ctx)
+		}
+		if err != nil {
+			b.Fatalf("%s: %v", peers[i].name, err)
+		}
+	}
+	for i := range ways { // connections, scripts
+		once(i, "warm "+peers[i].name)
+	}
+	for n := 0; b.Loop(); n++ {
+		for i := range ways {
+			at := (i + n) % len(ways)
+			begun := time.Now()
+			once(at, "free "+peers[at].name)
+			took[at] = append(took[at], time.Since(begun))
+		}
+	}
+	fastest := time.Duration(1<<63 - 1)
+	for i, p := range peers {
+		slices.Sort(took[i])
+		median := took[i][len(took[i])/2]
+		b.ReportMetric(float64(median.Nanoseconds())/1000, p.name+"-µs")
+		if i > 0 {
+			fastest = min(fastest, median)
+		}
+	}
+	b.ReportMetric(float64(took[0][len(took[0])/2])/float64(fastest), "locker/fastest")
+}
+
+// BenchmarkHotKey lets contenders, each a process of its own, acquire one key, hold it for
+// 5 ms and release it, again and again.
+func BenchmarkHotKey(b *testing.B) {
+	sizes, lasts := []int{2, 20}, time.Second
+	if os.Getenv("LOCKER_TEST_SIZE") != "" {
+		sizes, lasts = []int{2, 20, 100}, 5*time.Second
+	}
+	for _, n := range sizes {
+		for _, p := range peers {
+			b.Run(fmt.Sprintf("%s/contenders=%d", p.name, n), func(b *testing.B) {
+				var sum hot
+				for i := 0; b.Loop(); i++ {
+					sum.add(hotKey(b, p.make, n, lasts, fmt.Sprintf("hot %s %d %d", p.name, n, i)))
+				}
+				sum.report(b)
+			})
+		}
+	}
+}
+
+const hold = 5 * time.Millisecond
+
+// hot is what came of it.
+type hot struct {
+	served   []int // by contender
+	held     time.Duration
+	elapsed  time.Duration
+	commands int64
+}
+
+func (h *hot) add(o hot) {
+	h.served = append(h.served, o.served...)
+	h.held += o.held
+	h.elapsed += o.elapsed
+	h.commands += o.commands
+}
+
+func (h *hot) report(b *testing.B) {
+	var sum, squares float64
+	starved := 0
+	for _, n := range h.served {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+		if n == 0 {
+			starved++
+		}
+	}
+	if sum == 0 {
+		b.Fatal("nobody was served")
+	}
+	perSecond := sum / h.elapsed.Seconds()
+	b.ReportMetric(perSecond, "hand-offs/s")
+	b.ReportMetric(perSecond*h.held.Seconds()/sum, "of-ceiling") // 1/(measured mean hold)
+	b.ReportMetric(float64(h.commands)/sum, "commands/hand-off")
+	b.ReportMetric(sum*sum/(float64(len(h.served))*squares), "jain")
+	b.ReportMetric(float64(starved), "never-served")
+}
+
+func hotKey(b *testing.B, join func(testing.TB, *redis.Client) peer, n int, lasts time.Duration, key string) hot {
+	count := &counter{}
+	addr := server(b).Addr()
+	contenders := make([]peer, n)
+	for i := range contenders {
+		contenders[i] = join(b, client(b, addr, count))
+		defer contenders[i].close()
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), lasts)
+	defer cancel()
+	begun, before := time.Now(), count.n.Load()
+	h := hot{served: make([]int, n)}
+	var held atomic.Int64
+	var inside atomic.Int32
+	var all sync.WaitGroup
+	for i, p := range contenders {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				release, err := p.wait(ctx, key)
+				if err != nil {
+					if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+						b.Error(err)
+					}
+					return
+				}
+				got := time.Now()
+				if inside.Add(1) > 1 {
+					b.Error("two hold it")
+				}
+				<-time.After(hold)
+				inside.Add(-1)
+				held.Add(int64(time.Since(got)))
+				h.served[i]++
+				if err := release(context.WithoutCancel(ctx)); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	h.elapsed, h.commands, h.held = time.Since(begun), count.n.Load()-before, time.Duration(held.Load())
+	return h
+}
