@@ -46,10 +46,8 @@ func TestMain(m *testing.M) {
 // suite is the namespace of the conformance suite.
 const suite = "suite"
 
-// fresh names namespaces, so that no two tests meet.
-var fresh atomic.Int64
-
-func namespace() string { return "test" + driver.Token(fresh.Add(1)).String() }
+// namespace is a name that no test has used, nor a run before on a server that stays.
+func namespace() string { return "test-" + driver.NewAttempt().String() }
 
 // account is who uses which bucket.
 type account struct{ bucket, key, secret string }
