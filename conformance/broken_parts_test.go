@@ -189,3 +189,47 @@ func (f *strictFence) Write(ctx context.Context, t driver.Token, v string) error
 	f.last = t
 	return f.Register.Write(ctx, t, v)
 }
+
+// tidyTicket hears late, and releases a grant that it hears of when it has been closed: it
+// may be the live one.
+type tidyTicket struct {
+	driver.Ticket
+	c      *client
+	once   sync.Once
+	pushes chan driver.Grant
+	closed chan struct{}
+}
+
+func (t *tidyTicket) Wait(ctx context.Context) (driver.Grant, error) {
+	t.once.Do(func() { go t.hear() })
+	select {
+	case g := <-t.pushes:
+		return g, nil
+	case <-ctx.Done():
+		return driver.Grant{}, ctx.Err()
+	}
+}
+
+func (t *tidyTicket) hear() {
+	for {
+		g, err := t.Ticket.Wait(context.Background())
+		if err != nil {
+			return
+		}
+		if g.Token == 0 {
+			continue
+		}
+		<-time.After(g.TTL * 6 / 10)
+		select {
+		case <-t.closed:
+			_ = t.c.Driver.Release(context.Background(), g)
+		default:
+			t.pushes <- g
+		}
+	}
+}
+
+func (t *tidyTicket) Close() {
+	close(t.closed)
+	t.Ticket.Close()
+}

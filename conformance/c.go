@@ -123,10 +123,16 @@ func (c *C) cleanUp() {
 }
 
 // note keeps the first failure and ends the waits of the others. A hard failure replaces
-// a soft one: it is evidence whatever the machine did.
+// a soft one: it is evidence whatever the machine did. A rule that was broken softly stays
+// the cause: the hard failure says that no slow machine did it.
 func (c *C) note(f *failure) {
 	c.mu.Lock()
-	if c.failure == nil || c.failure.soft && !f.soft {
+	switch first := c.failure; {
+	case first == nil:
+		c.failure = f
+	case first.soft && !f.soft && first.cause == ByRule:
+		c.failure = &failure{cause: ByRule, detail: first.detail + "\n" + f.detail}
+	case first.soft && !f.soft:
 		c.failure = f
 	}
 	c.mu.Unlock()
@@ -303,7 +309,7 @@ func (c *C) Networked(name string) (*Client, Network) {
 }
 
 func (c *C) adopt(name string, d driver.Driver) *Client {
-	cl := &Client{c: c, name: name, info: d.Info(), first: map[driver.Attempt]time.Duration{}, counts: map[faultlock.Op]int{}}
+	cl := &Client{c: c, name: name, info: d.Info(), first: map[driver.Attempt]time.Duration{}, counts: map[faultlock.Op]int{}, undone: map[driver.Attempt]bool{}}
 	cl.f = faultlock.New(d, 1, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()

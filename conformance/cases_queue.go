@@ -230,6 +230,31 @@ var queueCases = []Case{
 		},
 	},
 	{
+		ID:      "queue/fresh-attempt",
+		Rule:    "A waiter whose place has gone takes a new one with a fresh attempt: one that is being undone is never used again.",
+		Surface: OnLock,
+		Needs:   needsQueue,
+		Run: func(c *C) {
+			a, b, key := c.Peer("A"), c.Peer("B"), c.Key("k")
+			l := a.Try(key)
+			done := make(chan *Lease, 1)
+			c.Go(func() { done <- b.Acquire(key) })
+			c.Sleep(c.T / 10)
+			b.Faults("poll=hang") // its place dies
+			c.Sleep(driver.Horizon(c.T) + c.T/4)
+			b.Faults("")
+			if !c.Eventually(c.T, func() bool { return b.Sent(faultlock.Enqueue) > 1 }) {
+				c.Latef("B took no new place within a ttl of being heard again")
+			}
+			l.GiveBack()
+			next := c.lease(done)
+			next.StillHeld("in its second place")
+			next.GiveBack()
+			c.InTime(b.Sent(faultlock.Release) > 1, "releases: got %v, want one of the place that had gone, too", b.Counts())
+			c.Must(b.reused() == 0, "attempts that were sent again behind their undo: got %d, want none", b.reused())
+		},
+	},
+	{
 		ID:      "queue/all-die",
 		Rule:    "When a holder and those who waited die together, the next one gets the key within ttl, horizon and one claim window.",
 		Surface: OnDriver,

@@ -25,7 +25,9 @@ type Client struct {
 	mu       sync.Mutex
 	first    map[driver.Attempt]time.Duration // of each try
 	counts   map[faultlock.Op]int
-	largest  int // batch
+	undone   map[driver.Attempt]bool // a release of it was sent
+	again    int                     // tries and enqueues of such an attempt
+	largest  int                     // batch
 	mustFire bool
 	set      faultlock.Schedule
 }
@@ -104,6 +106,24 @@ func (cl *Client) Counts() map[faultlock.Op]int {
 	return maps.Clone(cl.counts)
 }
 
+// reused is how many tries and enqueues were sent of an attempt behind its release.
+func (cl *Client) reused() int {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.again
+}
+
+// note keeps which attempts were released.
+func (cl *Client) note(a driver.Attempt, release bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if release {
+		cl.undone[a] = true
+	} else if cl.undone[a] {
+		cl.again++
+	}
+}
+
 func (cl *Client) begin(op faultlock.Op, n int) time.Duration {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -147,6 +167,7 @@ func (cl *Client) Info() driver.Info { return cl.info }
 // TryAcquire is recorded. A grant counts from the attempt's first send.
 func (cl *Client) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	call := cl.begin(faultlock.Try, 1)
+	cl.note(r.Attempt, false)
 	g, err := cl.f.TryAcquire(ctx, r)
 	cl.mu.Lock()
 	first, again := cl.first[r.Attempt]
@@ -191,6 +212,7 @@ func (cl *Client) renewed(g, renewed driver.Grant, err error, call time.Duration
 // Release is recorded.
 func (cl *Client) Release(ctx context.Context, g driver.Grant) error {
 	call := cl.begin(faultlock.Release, 1)
+	cl.note(g.Attempt, true)
 	err := cl.f.Release(ctx, g)
 	cl.c.History.Add(history.Op{
 		Kind: history.Release, Outcome: outcome(err, history.Failed), Key: g.Key, Client: cl.name, Attempt: g.Attempt, Token: g.Token,
@@ -232,6 +254,7 @@ func (t *recordedTicket) Wait(ctx context.Context) (driver.Grant, error) {
 // Enqueue is recorded.
 func (cl *Client) Enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	call := cl.begin(faultlock.Enqueue, 1)
+	cl.note(r.Attempt, false)
 	g, err := cl.f.Enqueue(ctx, r)
 	if !isErr(err, driver.ErrUnsupported) {
 		cl.acquired(r, g, err, call, history.Queued)

@@ -42,6 +42,7 @@ var cores = []struct {
 	{"r05-held-by-own-undo", "expiry/own-undo", false},
 	{"r05-no-undo", "contract/cancelled-wait", true},
 	{"r05-undo-once", "expiry/too-slow-grant", false},
+	{"r05-undone-attempt-reused", "queue/fresh-attempt", false},
 	{"r05-unknown-is-held", "network/lost-reply-of-acquire", false},
 	{"r06-belief-outlives-release", "local/release-ends-belief", false},
 	{"r06-not-mine-is-an-error", "renewal/release-errors-pass", false},

@@ -346,6 +346,12 @@ var mutants = []mutant{
 			return deafTicket{t}, err
 		},
 	}.harness},
+	{"late-push-released", "queue/late-push", "a push that nobody listens to any more is released", defect{
+		listen: func(c *client, ctx context.Context, r driver.Request) (driver.Ticket, error) {
+			t, err := c.Driver.Listen(ctx, r)
+			return &tidyTicket{Ticket: t, c: c, pushes: make(chan driver.Grant, 1), closed: make(chan struct{})}, err
+		},
+	}.harness},
 	{"break-at-once", "break/waits-for-deadline", "a break frees the key at once", defect{
 		brk: func(c *client, ctx context.Context, key string, t driver.Token, b driver.Break) error {
 			b.Now = true
