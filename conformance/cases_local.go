@@ -75,6 +75,7 @@ var localCases = []Case{
 			}
 			c.Sleep(c.T / 5) // before the first slow poll
 			sent := p.Sent() - before
+			l.StillHeld("before the count") // or the count means nothing
 			if c.Info.Has(driver.FeatureQueue) {
 				c.InTime(p.Sent(faultlock.Enqueue) == 1, "enqueues beside a holder of the same Locker: got %d, want 1", p.Sent(faultlock.Enqueue))
 			} else {

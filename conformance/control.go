@@ -21,6 +21,7 @@ type control struct {
 
 	mu   sync.Mutex
 	held int    // somebody has stopped the server on purpose
+	hung int    // how often that was said, or taken back
 	slow []span // closed ones
 	from time.Time
 	out  bool // a request, or a pause, is under way since from
@@ -59,13 +60,16 @@ func (c *control) timed(should time.Duration, f func()) {
 	from := time.Now()
 	c.mu.Lock()
 	c.from, c.out = from.Add(should), true
+	hung := c.hung
 	c.mu.Unlock()
 	f()
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.out = false
-	if c.held == 0 && now.Sub(from)-should > c.limit {
+	// What was under way while the server was stopped says nothing, also when it is answered
+	// behind that.
+	if c.held == 0 && c.hung == hung && now.Sub(from)-should > c.limit {
 		c.slow = append(c.slow, span{from, now})
 	}
 }
@@ -102,6 +106,7 @@ func (c *control) hang(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held += n
+	c.hung++
 	c.from = time.Now()
 }
 
