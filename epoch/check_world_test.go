@@ -453,7 +453,9 @@ func (t *thread) settle(knows ...int) {
 		if k.warm {
 			t.learn("warm")
 		}
-
+		if k.shared {
+			t.learn("shared")
+		}
 		if k.last != nil && t.w.b.observed {
 			t.learn("last"+k.last.ID, since(t.w, k.first))
 		}

@@ -71,7 +71,7 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request, h *hold) (driver
 		if raced := (*driver.HeldError)(nil); errors.As(err, &raced) {
 			lost = raced
 		}
-		d.memory.forget(r.Key) // the hint led here: ask the store
+		d.memory.outrun(r.Key) // the hint led here: ask the store
 	}
 	return driver.Grant{}, lost
 }
@@ -90,6 +90,7 @@ func (d *Driver) look(ctx context.Context, r driver.Request, h *hold) (place, er
 			if n == 0 {
 				return place{}, nil
 			}
+			d.memory.found(r.Key, n)
 		}
 		v, err := d.read(ctx, r.Key, n)
 		switch {

@@ -23,6 +23,7 @@ type known struct {
 	n      uint64
 	shift  uint64
 	warm   bool           // n is ended by our own, answered release
+	shared bool           // others used the numbers after ours: look before the next try
 	last   *View          // what the last read of n showed
 	first  driver.Instant // when the first answer with last.ID arrived
 	looked int            // how many answers had this ID
@@ -68,22 +69,40 @@ func (m *memory) saw(key string, n uint64, v View, sent, arrived driver.Instant)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.at(key)
+	shared := k.shared
 	if k.n != n || k.last == nil || k.last.ID != v.ID {
 		*k = known{n: n, first: arrived}
 	}
-	k.warm, k.last = false, &v
+	k.warm, k.shared, k.last = false, shared, &v
 	k.looked++
 	return sight{View: v, n: n, sent: sent, quiet: sent.Sub(k.first), looked: k.looked}
 }
 
-// hint returns the number to read first; 0: ask the store.
+// hint returns the number to read first; 0: ask the store. One that was polled is worth a
+// read; of one's own, released some time ago, that is so only where nobody else comes.
 func (m *memory) hint(key string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if k := m.keys[key]; k != nil {
+	if k := m.keys[key]; k != nil && (!k.shared || k.last != nil) {
 		return k.n
 	}
 	return 0
+}
+
+// outrun notes that the number which was remembered led to one that was used up.
+func (m *memory) outrun(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*m.at(key) = known{shared: true}
+}
+
+// found notes what the store says is the newest: if it is our own, nobody has come.
+func (m *memory) found(key string, n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k := m.keys[key]; k != nil && k.n == n {
+		k.shared = false
+	}
 }
 
 // released returns, once, the number that this driver's own release has ended.
@@ -101,13 +120,15 @@ func (m *memory) released(key string) (place, bool) {
 func (m *memory) holding(key string, n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	*m.at(key) = known{n: n}
+	k := m.at(key)
+	*k = known{n: n, shared: k.shared}
 }
 
 func (m *memory) release(key string, at place, warm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	*m.at(key) = known{n: at.n, shift: at.shift, warm: warm}
+	k := m.at(key)
+	*k = known{n: at.n, shift: at.shift, warm: warm && !k.shared, shared: k.shared}
 }
 
 func (m *memory) forget(key string) {
