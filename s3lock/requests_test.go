@@ -21,10 +21,10 @@ func sent(t *testing.T, d *double, what string, want map[string]int) {
 // What each operation costs. The design promises these numbers.
 func TestRequestsPerOperation(t *testing.T) {
 	t.Parallel()
-	s := newDouble(t)
-	a := s.driver(nil)
+	s, keep := newDouble(t), &Options{Keep: 1000} // collection is counted below
+	a := s.driver(keep)
 	s.verbs()
-	b := s.driver(nil)
+	b := s.driver(keep)
 	sent(t, s, "open", map[string]int{"GET": 1})
 
 	g := acquire(t, a, "k")
@@ -60,9 +60,19 @@ func TestRequestsPerOperation(t *testing.T) {
 	sent(t, s, "acquire with the hint", map[string]int{"GET": 1, "PUT": 1, "LIST": 1})
 	release(t, b, g)
 	g = acquire(t, a, "k") // a was the last but one
-	sent(t, s, "acquire with a hint that is out of date", map[string]int{"PUT": 3, "GET": 2, "LIST": 2})
+	sent(t, s, "acquire, warm, where somebody else came", map[string]int{"PUT": 3, "GET": 2, "LIST": 2})
 	release(t, a, g)
-	c := s.driver(nil)
+	release(t, b, acquire(t, b, "k"))
+	s.verbs()
+	g = acquire(t, a, "k")
+	sent(t, s, "acquire, where somebody came the last time", map[string]int{"LIST": 2, "GET": 1, "PUT": 1})
+	release(t, a, g)
+	release(t, a, acquire(t, a, "k"))
+	s.verbs()
+	g = acquire(t, a, "k")
+	sent(t, s, "acquire, warm, where nobody came the last time", map[string]int{"LIST": 1, "PUT": 1})
+	release(t, a, g)
+	c := s.driver(keep)
 	s.verbs()
 	g = acquire(t, c, "k")
 	sent(t, s, "acquire, cold", map[string]int{"LIST": 2, "GET": 1, "PUT": 1})
@@ -71,7 +81,7 @@ func TestRequestsPerOperation(t *testing.T) {
 	then := s.now()
 	s.wrong(func(s *double) { s.now = func() time.Time { return then.Add(ttl + margin + second) } })
 	s.verbs()
-	next := acquire(t, s.driver(nil), "k")
+	next := acquire(t, s.driver(keep), "k")
 	sent(t, s, "acquire, lapsed, with its open", map[string]int{"LIST": 2, "GET": 2, "PUT": 2})
 	if next.Token <= g.Token {
 		t.Errorf("token: got %v, want more than %v", next.Token, g.Token)
