@@ -10,9 +10,8 @@ import (
 	"github.com/fencelock/locker/s3lock"
 )
 
-// The suites run one after another: a store with a disk below it has no speed for three.
-
-// The whole suite, faults included, where the store's clock decides.
+// The whole suite, faults included, where the store's clock decides. It runs before all the
+// others: a store with a disk below it has no speed for three suites.
 func TestS3(t *testing.T) {
 	s := live.S3(t, live.S3Options{})
 	h := harness(t, s, s3lock.StoreClock, front(t, s))
@@ -26,6 +25,7 @@ func TestS3(t *testing.T) {
 
 // Two gateways on one store are one store: clients use them in turn.
 func TestTwoGateways(t *testing.T) {
+	t.Parallel()
 	first := live.S3(t, live.S3Options{})
 	if !first.Ours() {
 		t.Skip("a server of the environment has one gateway") // TestS3 has run on it
@@ -39,6 +39,7 @@ func TestTwoGateways(t *testing.T) {
 // just come cannot know that a holder has been silent for long: the cases in which it is
 // asked once have no sense here, and TestDeadHolder has instead.
 func TestObserved(t *testing.T) {
+	t.Parallel()
 	s := live.S3(t, live.S3Options{})
 	partly(t, harness(t, s, s3lock.Observed, front(t, s)), 80, "inspect/states", "expiry/renew-too-late", "expiry/release-too-late")
 }
