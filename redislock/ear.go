@@ -141,8 +141,8 @@ func (e *ear) patience() (silence time.Duration, listeners int) {
 func (e *ear) take(msg any) {
 	switch m := msg.(type) {
 	case *redis.Subscription:
+		e.rouse() // before whoever waits to listen goes on: he has missed nothing
 		e.settle.Do(func() { close(e.settled) })
-		e.rouse()
 	case *redis.Message:
 		e.push(m.Payload)
 	}

@@ -60,7 +60,7 @@ func openCluster(ctx context.Context, c *live.RedisCluster, timeouts bool, o *re
 	return clustered{d, client}, nil
 }
 
-// The core cases hold in a Cluster, with a client that ends calls itself and with one that
+// The core cases hold in a Cluster (per push those that a server can break), with a client that ends calls itself and with one that
 // does not.
 func TestCluster(t *testing.T) {
 	c := masters(t)
@@ -73,16 +73,20 @@ func TestCluster(t *testing.T) {
 			h := conformance.Harness{
 				Driver:   func(ctx context.Context) (driver.Driver, error) { return openCluster(ctx, c, timeouts, o) },
 				Control:  func(ctx context.Context) error { return control.Ping(ctx).Err() },
-				Parallel: 6, // a client of a Cluster is dear to open, and cases open some in their course
+				Parallel: 8, // a client of a Cluster is dear to open, and cases open some in their course
 				Fence: func(_ context.Context, name string) (conformance.Fence, error) {
 					return redislock.NewFence(control, name)
 				},
 			}
 			settle(t, conformance.Check(t.Context(), h, conformance.CheckOptions{
 				Only: func(k conformance.Case) bool {
+					topics := []string{"contract", "request", "queue", "expiry", "break", "inspect"}
+					if !timeouts {
+						topics = topics[:2]
+					}
 					topic, _, _ := strings.Cut(k.ID, "/")
 					return k.Level == conformance.Core && !k.Load && !slices.Contains(k.Needs, conformance.FeatureChild) &&
-						(timeouts || full() || topic == "contract" || topic == "request")
+						(full() || slices.Contains(topics, topic))
 				},
 			}), 20)
 		})
