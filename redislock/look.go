@@ -59,7 +59,9 @@ func shown(r *run, key string) (driver.State, error) {
 	st.Held, st.Broken = true, l.how == broken
 	st.Token, st.Attempt, st.Owner, st.Note = l.token, l.attempt, l.owner, l.note
 	st.HeldFor = max(time.Duration(micros-l.granted)*time.Microsecond, 0)
-	st.ExpiresIn = until(millis(left))
+	if st.ExpiresIn = until(millis(left)); st.ExpiresIn == 0 {
+		st.ExpiresIn = -1 // unknown
+	}
 	return st, nil
 }
 
@@ -88,7 +90,7 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.State
 // scan lists the keys of one server. False: the caller wants no more, or was told why there
 // are none.
 func (d *Driver) scan(ctx context.Context, on redis.UniversalClient, prefix string, seen map[string]bool, yield func(driver.State, error) bool) bool {
-	server := sender{client: on, detached: d.detached}
+	server := sender{client: on, detached: d.detached, running: d.running}
 	for cursor := "0"; ; {
 		if err := d.enter(ctx); err != nil {
 			yield(driver.State{}, err)

@@ -158,5 +158,10 @@ func (a answer) refusal() *driver.HeldError {
 }
 
 // until is an upper bound of the time until a lock is gone, from its PTTL: to Redis a key
-// is there in its last millisecond, too.
-func until(left time.Duration) time.Duration { return max(left, 0) + granularity }
+// is there in its last millisecond, too. Zero, unknown: somebody has taken its ttl away.
+func until(left time.Duration) time.Duration {
+	if left < 0 {
+		return 0
+	}
+	return left + granularity
+}

@@ -48,13 +48,14 @@ type sender struct {
 	// detached: the client does not end a call with its context, so that each runs in a
 	// goroutine of its own.
 	detached bool
-	running  sync.WaitGroup
+	running  *sync.WaitGroup // of those
 	// replicas is how many must have a grant or a renewal before it counts.
 	replicas int
 }
 
 // use takes a client of a kind that keeps a key on one server and a call in its time.
 func (s *sender) use(client redis.UniversalClient) error {
+	s.running = &sync.WaitGroup{}
 	switch c := client.(type) {
 	case *redis.Client:
 		if c == nil {

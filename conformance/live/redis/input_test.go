@@ -364,3 +364,69 @@ func TestMemoryFull(t *testing.T) {
 		t.Errorf("Poll of who waited: got token %v and %v, want it granted", next.Token, err)
 	}
 }
+
+// A lock that an operator has made lasting is held, without an end that waiters could wait for.
+func TestPersisted(t *testing.T) {
+	t.Parallel()
+	s, ns := shared(t), namespace()
+	d, err := open(short(t), s.Addr(), &redislock.Options{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	g, err := d.TryAcquire(short(t), request("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Do(t.Context(), "PERSIST", lockName(t, s, ns)); err != nil {
+		t.Fatal(err)
+	}
+	var held *driver.HeldError
+	if _, err := d.TryAcquire(short(t), request("k")); !errors.As(err, &held) || held.ExpiresIn != 0 {
+		t.Errorf("TryAcquire: got %v, want it held, and no end told", err)
+	}
+	if st, err := d.(driver.Inspector).Inspect(short(t), "k"); err != nil || !st.Held || st.ExpiresIn >= 0 {
+		t.Errorf("Inspect: got %+v and %v, want it held until nobody knows when", st, err)
+	}
+	if _, err := d.Renew(short(t), g); err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if _, err := d.TryAcquire(short(t), request("k")); !errors.As(err, &held) || held.ExpiresIn <= 0 {
+		t.Errorf("TryAcquire behind a renewal: got %v, want an end told", err)
+	}
+}
+
+// RESP2 tells the same in other forms.
+func TestProtocol2(t *testing.T) {
+	t.Parallel()
+	url := shared(t).URL() + "?protocol=2&ns=" + namespace()
+	var ls [2]*locker.Locker
+	for i := range ls {
+		l, err := locker.Open(short(t), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		ls[i] = l
+	}
+	if i := ls[0].Info(); strings.Contains(i.FailoverLoses, "unknown") {
+		t.Errorf("what a crash loses: got %q, want it known", i.FailoverLoses)
+	}
+	lease, err := ls[0].Acquire(short(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- ls[1].Do(short(t), "k", func(context.Context, *locker.Lease) error { return nil }) }()
+	eventually(t, 5*time.Second, "a waiter", func() bool {
+		st, err := ls[0].Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 1
+	})
+	begun := time.Now()
+	if err := errors.Join(lease.Release(short(t)), <-done); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > time.Second { // a slow poll comes within five
+		t.Errorf("the hand-off took %v, want it pushed", took)
+	}
+}
