@@ -262,4 +262,3 @@ func TestOtherClients(t *testing.T) {
 		t.Error("NewDriver over nil: got nil, want an error")
 	}
 }
-

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/conformance/live"
 	"github.com/fencelock/locker/driver"
@@ -178,5 +180,40 @@ func TestProtocol2(t *testing.T) {
 	}
 	if took := time.Since(begun); took > time.Second { // a slow poll comes within five
 		t.Errorf("the hand-off took %v, want it pushed", took)
+	}
+}
+
+// Close of a Locker that New made closes its driver, frees what it held, and leaves the client
+// to its owner.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: shared(t).Addr()})
+	defer func() { _ = c.Close() }()
+	o := &redislock.Options{Namespace: namespace()}
+	l, err := redislock.New(short(t), c, o, &locker.Options{TTL: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(short(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lease.Grant().State.(*redislock.Driver)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.TryAcquire(short(t), request("k")); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("the driver behind Close: got %v, want %v", err, driver.ErrClosed)
+	}
+	next, err := redislock.New(short(t), c, o, nil)
+	if err != nil {
+		t.Fatalf("the client behind Close: %v", err)
+	}
+	defer func() { _ = next.Close() }()
+	if _, err := next.TryAcquire(short(t), "k"); err != nil {
+		t.Errorf("the key behind Close: got %v, want it free", err)
+	}
+	if _, err := redislock.New(short(t), c, o, &locker.Options{TTL: time.Millisecond}); !errors.Is(err, driver.ErrInvalidTTL) {
+		t.Errorf("an impossible ttl: got %v, want %v", err, driver.ErrInvalidTTL)
 	}
 }
