@@ -3,8 +3,11 @@ package s3lock
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,6 +33,9 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = dead.Close()
+	sealed := httptest.NewTLSServer(http.NotFoundHandler()) // by an authority that nobody knows
+	sealed.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(sealed.Close)
 	naked := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", Credentials: aws.NewCredentialsCache(failing{})})
 	for name, c := range map[string]struct {
 		client *s3.Client
@@ -49,6 +55,7 @@ func TestBadInput(t *testing.T) {
 		"malformed region":    {says(400, "AuthorizationHeaderMalformed"), testBucket, Options{}, []error{ErrRegion}, "use the region"},
 		"no credentials":      {naked, testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "give credentials"},
 		"nobody listens":      {clientAt("http://" + dead.Addr().String()), testBucket, Options{}, []error{driver.ErrUnavailable}, "refused"},
+		"unknown authority":   {clientAt(sealed.URL), testBucket, Options{}, []error{driver.ErrUnavailable}, "certificate"},
 		"slow down":           {says(503, "SlowDown"), testBucket, Options{}, []error{driver.ErrUnavailable}, "SlowDown"},
 		"odd prefix":          {s.client(), testBucket, Options{Prefix: "a//b"}, []error{driver.ErrLayout}, "one slash"},
 		"prefix of a path":    {s.client(), testBucket, Options{Prefix: "../b"}, []error{driver.ErrLayout}, "one slash"},
@@ -282,5 +289,48 @@ func TestReleaseSentAgain(t *testing.T) {
 	}
 	if other.Token != 2 {
 		t.Errorf("the next token: got %v, want 2", other.Token)
+	}
+}
+
+// A store that says nothing holds nobody up beyond the deadline. A read that was not
+// answered is definite, a write is not.
+func TestSilentStore(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	g := acquire(t, d, "k")
+	quiet := make(chan struct{})
+	t.Cleanup(func() { close(quiet) })
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			select {
+			case <-quiet:
+			case <-r.Context().Done():
+			}
+			return 500, "", false
+		}
+	})
+	for _, c := range []struct {
+		what string
+		call func(context.Context) error
+	}{
+		{"acquire", func(ctx context.Context) error { _, err := d.TryAcquire(ctx, request("other")); return err }},
+		{"inspect", func(ctx context.Context) error { _, err := d.Inspect(ctx, "k"); return err }},
+		{"ping", func(ctx context.Context) error { return d.Ping(ctx) }},
+		{"renew", func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err }},
+		{"release", func(ctx context.Context) error { return d.Release(ctx, g) }},
+	} {
+		const patience = 200 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		begun := time.Now()
+		err := c.call(ctx)
+		cancel()
+		if took := time.Since(begun); took > patience+slack {
+			t.Errorf("%s: it took %v", c.what, took)
+		}
+		write := c.what == "renew" || c.what == "release"
+		if err == nil || write && !driver.IsAmbiguous(err) || c.what == "acquire" && driver.IsAmbiguous(err) {
+			t.Errorf("%s: got %v", c.what, err)
+		}
 	}
 }

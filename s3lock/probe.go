@@ -17,7 +17,7 @@ import (
 )
 
 // Probe tries out, on objects of its own under the prefix, what locks need of a store, and
-// removes them. It sends about sixty requests. What the store cannot do is in the Report;
+// removes them. It sends about a hundred requests. What the store cannot do is in the Report;
 // the error is of a bucket that cannot be used at all. A store that checks first and
 // writes later can pass by luck: a race that was lost once is proof, one that was not is
 // none.

@@ -26,7 +26,15 @@ func probe(t *testing.T, s *double) Report {
 
 func TestProbeOfAGoodStore(t *testing.T) {
 	t.Parallel()
-	r := probe(t, newDouble(t))
+	s := newDouble(t)
+	r := probe(t, s)
+	sum := 0
+	for _, n := range s.verbs() {
+		sum += n
+	}
+	if sum < 80 || sum > 120 {
+		t.Errorf("it sent %d requests, want about a hundred, as its comment says", sum)
+	}
 	if r.Err() != nil || !r.ClocksAgree() || len(r.Checks) != 11 {
 		t.Errorf("got %v:\n%v", r.Err(), r)
 	}
