@@ -106,7 +106,7 @@ var networkCases = []Case{
 			if !c.Eventually(c.T/2, func() bool { return a.Sent(faultlock.Renew) > before }) {
 				c.Latef("no renewal within T/2")
 			}
-			c.Sleep(c.T / 50)
+			c.Eventually(c.T/4, func() bool { return a.net.Fired() > 0 }) // the end of the case asks
 			a.heal()
 			if !l.HoldFor(c.Times(1.2)) {
 				c.Latef("the lease is over: got %v, want it held", l.Err())

@@ -22,7 +22,7 @@ var pushCases = []Case{
 			b.Faults("wait=after")
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			released := c.History.Now()
 			l.GiveBack()
 			next := c.lease(done)
@@ -46,12 +46,12 @@ var pushCases = []Case{
 					_ = got.Give()
 				}
 			})
-			c.Sleep(c.T / 10)
+			deaf.queues()
 			deaf.MayFault("poll=hangback; wait=hangback; enqueue=hangback; try=hangback")
 			end := c.History.Now() + c.For()
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			released := c.History.Now()
 			l.GiveBack()
 			next := c.lease(done)
@@ -80,7 +80,7 @@ var pushCases = []Case{
 			b.Faults(fmt.Sprintf("wait#1=delayback:%v", c.Times(0.6)))
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			l.GiveBack()
 			next := c.lease(done)
 			if !next.HoldFor(c.T) {
@@ -106,7 +106,8 @@ var pushCases = []Case{
 				c.InTime(b.Sent(faultlock.Renew) > 0, "renewals before the push was believed: got none, want one")
 				done <- next
 			})
-			c.Sleep(c.T / 10)
+			b.queues()
+			c.Sleep(c.T / 10) // the push is heard behind the poll that hangs, in its claim window
 			l.GiveBack()
 			c.lease(done).GiveBack()
 		},
@@ -122,7 +123,7 @@ var pushCases = []Case{
 			b.MayFault(fmt.Sprintf("wait#1=delayback:%v; poll=hang", c.Times(0.8)))
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			l.GiveBack()
 			next := third.Acquire(key) // B's claim window has passed
 			c.Go(func() {
@@ -321,7 +322,7 @@ var pushCases = []Case{
 			b.Faults(fmt.Sprintf("renew#1=delayback:%v", c.Times(0.15)))
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			l.GiveBack()
 			next := c.lease(done)
 			if !c.Eventually(c.T/2, func() bool { return b.Sent(faultlock.Renew) > 0 }) {

@@ -196,7 +196,7 @@ var queueCases = []Case{
 			l := a.Try(key)
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key, locker.WithManualRenew()) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			l.GiveBack()
 			next := c.lease(done)
 			if !next.HoldFor(c.Times(0.7)) {
@@ -220,7 +220,7 @@ var queueCases = []Case{
 			c.InTime(errors.Is(err, driver.ErrHeld), "the one that gave up: got %v, want %v", err, driver.ErrHeld)
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			released := c.History.Now()
 			l.GiveBack()
 			next := c.lease(done)
@@ -239,7 +239,7 @@ var queueCases = []Case{
 			l := a.Try(key)
 			done := make(chan *Lease, 1)
 			c.Go(func() { done <- b.Acquire(key) })
-			c.Sleep(c.T / 10)
+			b.queues()
 			b.Faults("poll=hang") // its place dies
 			c.Sleep(driver.Horizon(c.T) + c.T/4)
 			b.Faults("")

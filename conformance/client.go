@@ -26,6 +26,7 @@ type Client struct {
 	first    map[driver.Attempt]time.Duration // of each try
 	counts   map[faultlock.Op]int
 	undone   map[driver.Attempt]bool // a release of it was sent
+	places   int                     // enqueues that were answered queued
 	again    int                     // tries and enqueues of such an attempt
 	largest  int                     // batch
 	mustFire bool
@@ -111,6 +112,19 @@ func (cl *Client) reused() int {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.again
+}
+
+// queues waits until the client has a place in a queue, and listens: its first one may have
+// to open a connection.
+func (cl *Client) queues() {
+	ok := cl.c.Eventually(cl.c.T, func() bool {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		return cl.places > 0 && cl.counts[faultlock.Wait] > 0
+	})
+	if !ok {
+		cl.c.Latef("%s has no place in the queue after a ttl", cl.name)
+	}
 }
 
 // note keeps which attempts were released.
@@ -258,6 +272,11 @@ func (cl *Client) Enqueue(ctx context.Context, r driver.Request) (driver.Grant, 
 	g, err := cl.f.Enqueue(ctx, r)
 	if !isErr(err, driver.ErrUnsupported) {
 		cl.acquired(r, g, err, call, history.Queued)
+	}
+	if isErr(err, driver.ErrHeld) {
+		cl.mu.Lock()
+		cl.places++
+		cl.mu.Unlock()
 	}
 	return g, err
 }
