@@ -66,6 +66,11 @@ func (s *modelStore) Newest(ctx context.Context, _ string) (newest uint64, err e
 	return newest, err
 }
 
+// Below is for records that cannot be read, of which the model has none.
+func (s *modelStore) Below(context.Context, string, uint64) (uint64, error) {
+	panic("the model damages no record")
+}
+
 func (s *modelStore) Read(ctx context.Context, _ string, n uint64, _ Version) (v View, err error) {
 	t := s.thread(ctx)
 	clock, mtime := s.w.now, 0

@@ -127,3 +127,18 @@ func TestLapsed(t *testing.T) {
 		}
 	}
 }
+
+func TestShiftOf(t *testing.T) {
+	t.Parallel()
+	whole, err := Encode(Record{Shift: 100, Token: 101})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]uint64{
+		string(whole): 100, `{"shift": 100, "tok`: 100, `{"shift": 10`: 0, `{"shift": 99999999999999999999, `: 0, `{"shift": -1,`: 0, "": 0, "hello": 0,
+	} {
+		if got := ShiftOf([]byte(text)); got != want {
+			t.Errorf("%q: got %d, want %d", text, got, want)
+		}
+	}
+}

@@ -133,8 +133,9 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 }
 
 // unreadable makes up the record of a number whose own cannot be read. Only Now may
-// end it: nobody can tell how long it would be valid. The shift comes from the newest
-// readable record below, so that tokens go on rising.
+// end it: nobody can tell how long it would be valid. The shift, which only grows, is what
+// the damaged record and the newest readable one below it show, so that tokens go on
+// rising; where neither shows any they begin again behind a shift.
 func (d *Driver) unreadable(ctx context.Context, key string, n uint64, v View, t driver.Token, b driver.Break, cause error) (sight, error) {
 	if !b.Now {
 		return sight{}, cause
@@ -142,10 +143,21 @@ func (d *Driver) unreadable(ctx context.Context, key string, n uint64, v View, t
 	if t != d.token(n, 0) {
 		return sight{}, &driver.HeldError{Token: d.token(n, 0)}
 	}
-	v.Record = Record{Holder: driver.NewAttempt(), ValidityMS: 1}
-	for below := n - 1; below > 0 && below+d.keep >= n; below-- {
-		if w, err := d.store.Read(ctx, key, below, nil); err == nil {
-			v.Shift = w.Shift
+	v.Record = Record{Holder: driver.NewAttempt(), ValidityMS: 1, Shift: v.Shift}
+	below, err := n, error(nil)
+	for {
+		if below, err = d.store.Below(ctx, key, below); err != nil {
+			return sight{}, unavailable(err)
+		}
+		if below == 0 {
+			break
+		}
+		w, err := d.store.Read(ctx, key, below, nil)
+		if err != nil && !errors.Is(err, driver.ErrCorrupt) && !errors.Is(err, ErrNotExist) {
+			return sight{}, unavailable(err)
+		}
+		v.Shift = max(v.Shift, w.Shift)
+		if err == nil {
 			break
 		}
 	}

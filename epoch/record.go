@@ -1,9 +1,11 @@
 package epoch
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/fencelock/locker/driver"
@@ -84,6 +86,21 @@ func Encode(r any) ([]byte, error) {
 		return nil, err
 	}
 	return append(b, '\n'), nil
+}
+
+// ShiftOf returns the shift that a damaged record still shows, as Encode writes it; 0:
+// none that could be one.
+func ShiftOf(damaged []byte) uint64 {
+	_, after, _ := bytes.Cut(damaged, []byte(`"shift": `))
+	end := bytes.IndexFunc(after, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 { // cut off: what follows the digits is not known
+		return 0
+	}
+	shift, err := strconv.ParseUint(string(after[:end]), 10, 64)
+	if err != nil || shift > uint64(driver.MaxToken) {
+		return 0
+	}
+	return shift
 }
 
 // Check reports, as driver.ErrCorrupt, what is wrong with a record that was read as

@@ -33,11 +33,13 @@ type Store interface {
 	// Newest returns the greatest number that exists, ended or not: at least the one
 	// that was newest when the call began. 0: none.
 	Newest(ctx context.Context, key string) (n uint64, err error)
+	// Below returns the greatest number below n that exists, ended or not. 0: none.
+	Below(ctx context.Context, key string, n uint64) (uint64, error)
 	// Read returns one record. since is the version of an earlier Read of the same
 	// number, or nil; a store that can tell cheaply that nothing was written since
 	// answers Unchanged, with everything but the Record, Ended and Broken. A record
 	// that is not what the layout allows is driver.ErrCorrupt, beside a View whose
-	// Version can be ended.
+	// Version can be ended and whose Shift is [ShiftOf] what was read.
 	Read(ctx context.Context, key string, n uint64, since Version) (View, error)
 	// Create makes the record only if the number is free, else ErrExist. A record
 	// whose Ending is set is a tombstone: it is ended from birth.

@@ -489,6 +489,61 @@ func TestCorruptRecord(t *testing.T) {
 	}
 }
 
+// Tokens go on behind a damaged record, also when a floor has raised them: what is left of
+// it, or the newest record below it, however far, says how far. They fell back to the number
+// once.
+func TestTokensGoOnBehindADamagedRecord(t *testing.T) {
+	t.Parallel()
+	raised := func(t *testing.T, d *Driver) driver.Grant {
+		t.Helper()
+		r := request("k")
+		r.Floor = 100
+		g, err := d.TryAcquire(within(t), r)
+		if err != nil || g.Token != 101 {
+			t.Fatalf("got token %v (%v), want 101", g.Token, err)
+		}
+		return g
+	}
+	for name, damage := range map[string]func(t *testing.T, d *Driver, dir string) (n driver.Token){
+		"its own, cut off": func(t *testing.T, d *Driver, dir string) driver.Token {
+			g := raised(t, d)
+			dies(t, d, g)
+			path := filepath.Join(dir, "lock-1")
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, b[:len(b)/2], 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return 1
+		},
+		"a stranger's, far above": func(t *testing.T, d *Driver, dir string) driver.Token {
+			if err := d.Release(within(t), raised(t, d)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "lock-50"), []byte("hello"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return 50
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := directory(t)
+			d := opened(t, dir)
+			n := damage(t, d, filepath.Join(dir, "locker", "k"))
+			b := opened(t, dir)
+			if err := b.Break(within(t), "k", n, driver.Break{Now: true}); err != nil {
+				t.Fatal(err)
+			}
+			if g := acquire(t, b, "k"); g.Token <= 101 {
+				t.Errorf("got token %v, want more than 101", g.Token)
+			}
+		})
+	}
+}
+
 // A record that was touched by hand is not believed.
 func TestTouchedRecord(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -57,6 +58,11 @@ func (s *store) now() (time.Duration, error) {
 
 // Newest lists the key's directory.
 func (s *store) Newest(ctx context.Context, key string) (uint64, error) {
+	return s.Below(ctx, key, math.MaxUint64)
+}
+
+// Below lists the key's directory, too.
+func (s *store) Below(ctx context.Context, key string, limit uint64) (uint64, error) {
 	return do(ctx, s, func() (uint64, error) {
 		names, err := s.list(s.keyDir(key), true)
 		if errors.Is(err, syscall.ENOENT) {
@@ -67,7 +73,7 @@ func (s *store) Newest(ctx context.Context, key string) (uint64, error) {
 		}
 		var newest uint64
 		for _, name := range names {
-			if n, suffix, ok := number(name); ok && suffix == "" {
+			if n, suffix, ok := number(name); ok && suffix == "" && n < limit {
 				newest = max(newest, n)
 			}
 		}

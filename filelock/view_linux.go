@@ -73,6 +73,7 @@ func (s *store) read(key string, n uint64) (epoch.View, error) {
 		v.Record, v.Ended = ending, true
 		return v, nil
 	case bad != nil:
+		v.Shift = epoch.ShiftOf(content)
 		return v, corrupt(path, bad)
 	}
 	v.Record = r.Record

@@ -88,6 +88,29 @@ func (failing) Retrieve(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{}, errors.New("no EC2 IMDS role found")
 }
 
+// Tokens that a floor has raised go on behind a stranger's object, however far above.
+func TestTokensGoOnBehindAForeignObject(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	r := request("k")
+	r.Floor = 100
+	g, err := d.TryAcquire(within(t), r)
+	if err == nil {
+		err = d.Release(within(t), g)
+	}
+	if err != nil || g.Token != 101 {
+		t.Fatalf("got token %v (%v), want 101", g.Token, err)
+	}
+	s.edit("locker/k/"+recordName(50), []byte("hello"))
+	if err := d.Break(within(t), "k", 50, driver.Break{Now: true}); err != nil {
+		t.Fatal(err)
+	}
+	if g := acquire(t, d, "k"); g.Token <= 101 {
+		t.Errorf("got token %v, want more than 101", g.Token)
+	}
+}
+
 func TestForeignAndCorruptObjects(t *testing.T) {
 	t.Parallel()
 	s := newDouble(t)

@@ -38,8 +38,17 @@ func (s *store) object(key string, n uint64) string { return s.folder(key) + rec
 
 // Newest is one LIST of one name: the newest sorts first.
 func (s *store) Newest(ctx context.Context, key string) (uint64, error) {
+	return s.first(ctx, key, "")
+}
+
+// Below is the same behind a name.
+func (s *store) Below(ctx context.Context, key string, n uint64) (uint64, error) {
+	return s.first(ctx, key, s.object(key, n))
+}
+
+func (s *store) first(ctx context.Context, key, behind string) (uint64, error) {
 	folder := s.folder(key)
-	p, err := s.list(ctx, folder, "", "", 1, false)
+	p, err := s.list(ctx, folder, behind, "", 1, false)
 	if err != nil || len(p.objects) == 0 {
 		return 0, err
 	}
@@ -72,10 +81,10 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	view.Version = v
 	if err := json.Unmarshal(got.body, &view.Record); err != nil {
 		err = fmt.Errorf("%w: object %q is not a record (%.60q): %w", driver.ErrCorrupt, s.object(key, n), got.body, err)
-		return epoch.View{Version: v, ID: v.etag}, err
+		return damaged(v, got.body), err
 	}
 	if err := view.Check(key, n); err != nil {
-		return epoch.View{Version: v, ID: v.etag}, fmt.Errorf("object %q: %w", s.object(key, n), err)
+		return damaged(v, got.body), fmt.Errorf("object %q: %w", s.object(key, n), err)
 	}
 	view.Ended = view.Ending.Kind.Ends()
 	view.Broken = view.Ending.Kind != "" && !view.Ended
@@ -83,6 +92,11 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	view.Version = v
 	s.age(&view, v, got.answer)
 	return view, nil
+}
+
+// damaged is what there is of a record that cannot be read.
+func damaged(v version, body []byte) epoch.View {
+	return epoch.View{Version: v, ID: v.etag, Record: epoch.Record{Shift: epoch.ShiftOf(body)}}
 }
 
 // staleValidities and staleAtLeast say when a record is far older than any lease, though
