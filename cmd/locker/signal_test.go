@@ -158,21 +158,3 @@ func stopped(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(stat), ") T ")
 }
-
-// A script that has started a helper and then becomes locker (exec) has left it the
-// helper: that is no part of the command.
-func TestHelperOfTheScriptIsNotTheCommands(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	p := h.command("sh", "-c", fmt.Sprintf(
-		`sleep 60 & echo $! > helper; exec %q run --local --max-hold 300ms key -- sh -c 'setsid sleep 60 & sleep 60'`, binary)).start()
-	helper := h.pid("helper")
-	p.ended(121)
-	if !alive(helper) {
-		t.Error("the helper was killed with the command")
-	}
-	if err := syscall.Kill(helper, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	h.free()
-}

@@ -12,7 +12,7 @@ import (
 func adoptOrphans() {}
 
 // others: what is not in the command's group is not looked at.
-func others() map[int]bool { return nil }
+func others() map[int]uint64 { return nil }
 
 // attributes: only Linux can kill a command when its parent dies.
 func attributes(Command) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -25,32 +25,75 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return a
 }
 
-// others are the children that this process already has: a script that started helpers
-// and then did "exec locker" has left them to it. They are no part of the job. Nil: there
-// are none.
-func others() map[int]bool {
+// others are the processes that this process already has below it, with when they
+// started: a script that started helpers and then did "exec locker" has left them to it.
+// They are no part of the job. Nil: there are none.
+func others() map[int]uint64 {
 	var ws syscall.WaitStatus
 	if _, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WALL, nil); err != nil {
 		return nil // ECHILD, as nearly always
 	}
-	found := map[int]bool{}
-	for _, p := range descendants(os.Getpid(), nil) {
-		if p.parent == os.Getpid() {
-			found[p.pid] = true
-		}
+	found := map[int]uint64{}
+	of, _ := children()
+	for _, p := range below(of, of[os.Getpid()]) {
+		found[p.pid] = p.start
 	}
 	return found
+}
+
+// rest returns what is left of the job. What is below one of the others is one of them,
+// and remembered, as it may lose its parent and become this process's child. So is what is
+// in this process's own group: a job is always in another one.
+//
+// Gone: it is certain that nothing is left. One look tells, if nobody reaps meanwhile
+// (only the job's own thread does, see reap). For whatever the job has running when the
+// look begins is below some child of this process that belongs to the job, as a subreaper
+// gets what loses its parent. That child stays this process's child, alive or as a zombie,
+// until it is reaped, so the look shows it, whatever else begins and ends. And a job of
+// which nothing runs never runs again.
+func (j *Job) rest() (left []proc, gone bool) {
+	of, whole := children()
+	group := syscall.Getpgrp()
+	var mine, strange []proc
+	for _, p := range of[os.Getpid()] {
+		started, known := j.others[p.pid]
+		if p.group == group || known && started == p.start {
+			strange = append(strange, p)
+		} else {
+			mine = append(mine, p)
+		}
+	}
+	if j.shared {
+		for _, p := range below(of, strange) {
+			j.others[p.pid] = p.start
+		}
+	}
+	for _, p := range below(of, mine) {
+		if !p.dead {
+			left = append(left, p)
+		}
+	}
+	return left, whole && len(mine) == 0
+}
+
+// look is rest for who does not hold j.mu.
+func (j *Job) look() (left []proc, gone bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.rest()
 }
 
 // pollOthers is how often a job is looked at whose end cannot be waited for.
 const pollOthers = 50 * time.Millisecond
 
-// reap waits for every child, the command and adopted orphans, until none is left.
+// reap waits for every child, the command and adopted orphans, until none is left. Beside
+// others that wait would never end: then it looks who is left, and if it cannot see
+// everybody it waits for the others, too.
 func (j *Job) reap() {
 	for {
 		flags := syscall.WUNTRACED | syscall.WALL
 		if j.ended && j.shared {
-			flags |= syscall.WNOHANG // the wait would never end
+			flags |= syscall.WNOHANG
 		}
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, flags, nil)
@@ -59,7 +102,7 @@ func (j *Job) reap() {
 		case err != nil: // ECHILD
 			return
 		case pid == 0:
-			if len(descendants(os.Getpid(), j.others)) == 0 {
+			if _, gone := j.look(); gone {
 				return
 			}
 			time.Sleep(pollOthers)
@@ -69,10 +112,6 @@ func (j *Job) reap() {
 			}
 		case pid == j.pid:
 			j.noteEnd(ws)
-		default:
-			j.mu.Lock()
-			delete(j.others, pid) // the number may be given again
-			j.mu.Unlock()
 		}
 	}
 }
@@ -87,7 +126,8 @@ func (j *Job) inGroup(pid int) bool {
 func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
 	var errs []error
 	sent := false
-	for _, p := range descendants(os.Getpid(), j.others) {
+	left, _ := j.rest()
+	for _, p := range left {
 		inGroup := p.group == j.pid
 		if groupOnly && !inGroup || inGroup && !j.ended {
 			continue // not asked for; or signalled with its group
@@ -108,14 +148,16 @@ func (j *Job) signalRest(s syscall.Signal, groupOnly bool) error {
 // itself shows that to who waits for it, and a shell that has just forked (vfork) cannot
 // stop while what it has forked is stopped.
 func (j *Job) HasStopped() bool {
-	return slices.ContainsFunc(descendants(os.Getpid(), j.others), func(p proc) bool { return p.stopped && p.group == j.pid })
+	left, _ := j.look()
+	return slices.ContainsFunc(left, func(p proc) bool { return p.stopped && p.group == j.pid })
 }
 
 // Left lists the processes that are left.
 func (j *Job) Left() []Process {
-	var left []Process
-	for _, p := range descendants(os.Getpid(), j.others) {
-		left = append(left, Process{PID: p.pid, Name: p.name})
+	var named []Process
+	left, _ := j.look()
+	for _, p := range left {
+		named = append(named, Process{PID: p.pid, Name: p.name})
 	}
-	return left
+	return named
 }

@@ -18,12 +18,12 @@ type Job struct {
 	pid    int // of the command, and the number of its group
 	events chan Event
 	gone   chan struct{}
-	others map[int]bool // children of this process that are no part of the job
-	shared bool         // there were such, and they may leave more behind
+	shared bool // this process had others below it, and they may leave more to it
 
-	mu    sync.Mutex
-	ended bool // the command was reaped: its number may be somebody else's soon
-	tty   *terminal
+	mu     sync.Mutex
+	ended  bool           // the command was reaped: its number may be somebody else's soon
+	others map[int]uint64 // processes that are no part of the job, and when they started
+	tty    *terminal
 }
 
 // Start starts the command in a process group of its own. If this process is in the

@@ -1,8 +1,9 @@
 package job
 
 import (
+	"errors"
+	"io/fs"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,20 +12,29 @@ import (
 // proc is what /proc says of one process.
 type proc struct {
 	pid, parent, group int
+	start              uint64 // in clock ticks since boot: a number given again has another one
 	name               string
 	stopped            bool // by a signal, not by a debugger
+	dead               bool // a zombie: its parent has not reaped it yet
 }
 
-// descendants returns every process below one, from /proc, without some of its children
-// and those in its own group, and what is below them. A job is always in another group;
-// what is in this process's own was left to it by helpers of the script that became it. Without a /proc there are none to be seen: the group can then
-// still be signalled, and its end is known by waiting.
-func descendants(of int, without map[int]bool) []proc {
+// children returns every process, by its parent. Not whole: there may be more than can be
+// seen, because there is no /proc, it is another pid namespace's, it hides other users'
+// processes, or descriptors or memory are short. Process 1 is always there, and nearly
+// always root's: who does not see it does not see everybody.
+//
+// A process that lives, or is a zombie, from the beginning of this to its end is never
+// missed. One that begins or ends meanwhile may be.
+func children() (of map[int][]proc, whole bool) {
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return nil, false
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	children := map[int][]proc{}
+	of, whole = map[int][]proc{}, true
+	sawFirst := false
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -32,51 +42,53 @@ func descendants(of int, without map[int]bool) []proc {
 		}
 		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // gone meanwhile
+			ended := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+			whole = whole && ended
+			continue
 		}
 		if p, ok := parseStat(pid, string(stat)); ok {
-			children[p.parent] = append(children[p.parent], p)
+			of[p.parent] = append(of[p.parent], p)
+			sawFirst = sawFirst || pid == 1
 		}
 	}
-	var found []proc
-	own, _ := syscall.Getpgid(of) // 0, no group, where it cannot be read
-	next := slices.DeleteFunc(children[of], func(p proc) bool { return p.group == own })
-	for len(next) > 0 {
-		p := next[0]
-		next = next[1:]
-		if !without[p.pid] {
-			next = append(next, children[p.pid]...)
-			found = append(found, p)
-		}
+	return of, whole && sawFirst
+}
+
+// below returns the given processes and every process below them.
+func below(of map[int][]proc, top []proc) []proc {
+	found := top[:len(top):len(top)]
+	for i := 0; i < len(found); i++ {
+		found = append(found, of[found[i].pid]...)
 	}
 	return found
 }
 
 // parseStat reads the line of proc_pid_stat(5): pid (name) state parent group … The name
-// may hold spaces and parentheses. A zombie is gone, unless only its first thread is.
+// may hold spaces and parentheses. A process whose first thread alone has exited shows as
+// a zombie, and is none.
 func parseStat(pid int, line string) (proc, bool) {
+	const ( // counted from the state, which is field 3
+		state, parent, group = 0, 1, 2
+		threads, start       = 17, 19
+	)
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {
 		return proc{}, false
 	}
 	fields := strings.Fields(line[end+1:])
-	if len(fields) < 3 || (fields[0] == "Z" || fields[0] == "X") && !otherThreads(fields) {
+	if len(fields) <= start {
 		return proc{}, false
 	}
-	parent, err1 := strconv.Atoi(fields[1])
-	group, err2 := strconv.Atoi(fields[2])
-	if err1 != nil || err2 != nil {
-		return proc{}, false
+	p := proc{pid: pid, name: line[open+1 : end], stopped: fields[state] == "T"}
+	var n int
+	for field, to := range map[int]*int{parent: &p.parent, group: &p.group, threads: &n} {
+		var err error
+		if *to, err = strconv.Atoi(fields[field]); err != nil {
+			return proc{}, false
+		}
 	}
-	return proc{pid: pid, parent: parent, group: group, name: line[open+1 : end], stopped: fields[0] == "T"}, true
-}
-
-// otherThreads reports whether a process whose first thread has exited has others.
-func otherThreads(fields []string) bool {
-	const numThreads = 17 // field 20, counted from the state
-	if len(fields) <= numThreads {
-		return false
-	}
-	n, err := strconv.Atoi(fields[numThreads])
-	return err == nil && n > 1
+	var err error
+	p.start, err = strconv.ParseUint(fields[start], 10, 64)
+	p.dead = (fields[state] == "Z" || fields[state] == "X") && n <= 1
+	return p, err == nil
 }
