@@ -3,8 +3,10 @@
 package main_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -280,10 +282,43 @@ func TestNotGoneIsNotReleased(t *testing.T) {
 	p.ended(121)
 	ended := time.Now()
 	h.locked("true", "-n").want(123)
+	if n := h.keepers(); n != 1 {
+		t.Errorf("%d processes keep the key, want 1", n)
+	}
 	h.locked("true", "-w", "20s").want(0)
 	if free := time.Since(ended); !alive(pid) || free < 500*time.Millisecond {
 		t.Errorf("alive %v; free %v after locker had left (%v in all), want what is left of the ttl", alive(pid), free, time.Since(begun))
 	}
+	eventually(t, "what kept the key has ended, too", func() bool { return h.keepers() == 0 })
+}
+
+// keepers counts the processes that keep a key of this host's for a locker that has left.
+func (h *host) keepers() (n int) {
+	h.t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range names {
+		b, _ := os.ReadFile(name) // gone meanwhile
+		dir, _ := os.Readlink(filepath.Join(filepath.Dir(name), "cwd"))
+		if bytes.HasPrefix(b, []byte("locker: keeps a key ")) && dir == h.home {
+			n++
+		}
+	}
+	return n
+}
+
+// A variable that somebody has set must not make every locker a keeper that does nothing
+// and says that all went well.
+func TestKeeperIsNotAskedForByTheEnvironment(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.env = append(h.env, "LOCKER_KEEP_FOR=0s")
+	if got, want := h.locked("echo ran; exit 7").want(7).stdout.String(), "ran\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	contains(t, "status", h.locker("status", "--local", "key").want(0).stdout.String(), "key: free")
 }
 
 // What nothing here can prevent, and what the help and the manual therefore say: a locker

@@ -10,12 +10,16 @@ import (
 	"github.com/fencelock/locker/cmd/locker/internal/target"
 )
 
-// keepVariable tells a copy of this program to do nothing but keep a descriptor open.
-const keepVariable = "LOCKER_KEEP_FOR"
+// keeperName is what a copy of this program is called that does nothing but keep a
+// descriptor open, for as long as its one argument says. Nobody calls it so by chance.
+const keeperName = "locker: keeps a key until its ttl is over"
 
 // Keep is the whole life of such a copy. It reports whether this is one.
 func Keep() bool {
-	d, err := time.ParseDuration(os.Getenv(keepVariable))
+	if len(os.Args) != 2 || os.Args[0] != keeperName {
+		return false
+	}
+	d, err := time.ParseDuration(os.Args[1])
 	if err != nil {
 		return false
 	}
@@ -34,7 +38,8 @@ func leaveKeeper(lease *locker.Lease) error {
 	}
 	defer func() { _ = f.Close() }()
 	c := exec.Command("/proc/self/exe")
-	c.Env = []string{keepVariable + "=" + lease.TTL().String()}
+	c.Args = []string{keeperName, lease.TTL().String()}
+	c.Env = []string{} // it needs none
 	c.ExtraFiles = []*os.File{f}
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return c.Start()
