@@ -124,6 +124,24 @@ func TestNotExecutable(t *testing.T) {
 	h.free()
 }
 
+// What locker itself is short of says nothing about the command.
+func TestTooFewDescriptors(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	codes := map[int]int{}
+	for limit := 20; limit > 7; limit-- { // with less Go does not start
+		p := h.command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec %q run --local key -- sh -c 'exit 3'`, limit, binary))
+		code := p.run()
+		if codes[code]++; code != 3 && code != 125 {
+			t.Errorf("%d descriptors: exit code %d, want 3 or 125\n%s", limit, code, p.stderr)
+		}
+	}
+	if codes[3] == 0 || codes[125] == 0 {
+		t.Errorf("want some that suffice and some that do not, got %v", codes)
+	}
+	h.free()
+}
+
 // execvp(3), and so flock(1) and every shell, runs a script without #! with sh.
 func TestScriptWithoutInterpreter(t *testing.T) {
 	t.Parallel()

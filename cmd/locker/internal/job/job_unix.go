@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -85,10 +86,19 @@ func fork(c Command) (int, error) {
 		// A script without #!: as execvp(3) and so every shell does.
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", c.Path}, c.Args[1:]...), attr)
 	}
-	if err != nil {
-		return 0, &os.PathError{Op: "exec", Path: c.Path, Err: err}
+	switch {
+	case err == nil:
+		return pid, nil
+	case isShortage(err): // says nothing about the command
+		return 0, os.NewSyscallError("fork", err)
 	}
-	return pid, nil
+	return 0, &os.PathError{Op: "exec", Path: c.Path, Err: err}
+}
+
+// isShortage reports whether the system or this process has no more of something.
+func isShortage(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // inheritable duplicates a file so that exec does not close it.
