@@ -63,7 +63,7 @@ func TestResult(t *testing.T) {
 	holder := h.holding()
 	check(h.locked("true", "--result", "result", "-n").start(), result{Outcome: "held", Error: "some"})
 	check(h.locked("true", "--result", "result", "-n", "-E", "0").start(), result{Outcome: "held", Error: "some"})
-	check(h.locked("true", "--result", "result", "-w", "50ms").start(), result{Outcome: "timeout", Error: "some"})
+	check(h.locked("true", "--result", "result", "-w", "1s").start(), result{Outcome: "timeout", Error: "some"})
 	p := h.locked("true", "--result", "result", "-v").start()
 	eventually(t, "it waits", func() bool { return strings.Contains(p.stderr.String(), "waiting: held by") })
 	p.signal(syscall.SIGTERM)

@@ -16,6 +16,11 @@ type interruptedError struct{ signal os.Signal }
 
 func (e interruptedError) Error() string { return "interrupted: " + e.signal.String() }
 
+// waitedError is the failure of a wait that has had its time.
+type waitedError struct{ error }
+
+func (e waitedError) Unwrap() error { return e.error }
+
 // errNested: the key is held by a command that this one runs in.
 var errNested = errors.New("this command runs under that very lock and would wait for itself")
 
@@ -85,13 +90,17 @@ func (r *runner) open(ctx context.Context) (*locker.Lease, error) {
 		return nil, fmt.Errorf("%q is %w: %w", c.Key, h, errNested)
 	}
 	opts := []locker.AcquireOption{locker.WithNote(c.note())}
-	if c.NonBlock {
+	if c.NonBlock || c.Wait == 0 {
 		return l.TryAcquire(ctx, c.Key, opts...)
 	}
-	if c.Wait >= 0 {
-		opts = append(opts, locker.WithWait(c.Wait))
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	lease, err := l.Acquire(ctx, c.Key, opts...)
+	// Requests have deadlines, too: that of the wait must have passed.
+	if errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = waitedError{err}
 	}
-	return l.Acquire(ctx, c.Key, opts...)
+	return lease, err
 }
 
 // heard tells with -v what happens to the lease.
@@ -120,13 +129,16 @@ func (r *runner) refused(err error) int {
 		}
 		return code
 	}
-	var interrupted interruptedError
+	var (
+		interrupted interruptedError
+		waited      waitedError
+	)
 	switch {
 	case errors.As(err, &interrupted):
 		res.Outcome = Interrupted
 		r.voice.detail("%v", err)
 		return job.Interrupted(interrupted.signal)
-	case errors.Is(err, locker.ErrHeld) && errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &waited):
 		return conflict(TimedOut, CodeTimeout)
 	case errors.Is(err, locker.ErrHeld):
 		return conflict(Held, CodeHeld)

@@ -3,6 +3,7 @@ package run
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -79,6 +80,14 @@ func (c *Config) check() error {
 	}
 	_, err := c.killAfter(c.ttl())
 	return err
+}
+
+// bound ends a context with the wait for the key.
+func (c *Config) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Wait < 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.Wait)
 }
 
 // defaultTTL is the ttl when neither the command line nor the URL names one.
