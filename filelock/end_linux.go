@@ -89,6 +89,8 @@ func (s *store) endBroken(dir int, path string, content []byte, kind epoch.Kind,
 		return epoch.ErrChanged // somebody has broken it before: the holder is told that
 	case own && kind != epoch.BrokenNow:
 		return nil // its descriptor is closed next
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES): // another user's, in a sticky directory
+		return refused("replace", path+endSuffix, err)
 	case err != nil:
 		return unclear("replace", path+endSuffix, err)
 	}

@@ -226,8 +226,8 @@ func TestFS4OtherBoots(t *testing.T) {
 				t.Fatalf("got %v, want a refusal", err)
 			}
 			eventually(t, 3*ttl, "taken over", func() bool { return tryErr(b, "k", t) == nil })
-			if took := driver.Now().Sub(began); c.holder.boot != c.contender.boot && took < ttl {
-				t.Errorf("taken over after %v of observation", took)
+			if took := driver.Now().Sub(began); c.holder.boot != c.contender.boot && took < ttl+ttl/clockError {
+				t.Errorf("taken over after %v of observation: the other clock may be slower", took)
 			}
 			if took := driver.Now().Sub(g.Sent); took < ttl {
 				t.Errorf("taken over %v after the grant", took)
@@ -252,8 +252,8 @@ func TestFS4ObservationIsWrittenDown(t *testing.T) {
 		defer func() { _ = b.Close() }()
 		return tryErr(b, "k", t) == nil
 	})
-	if took := driver.Now().Sub(began); took < ttl {
-		t.Errorf("taken over after %v", took)
+	if took := driver.Now().Sub(began); took < ttl+ttl/clockError {
+		t.Errorf("taken over after %v: the other clock may be slower", took)
 	}
 }
 
@@ -284,10 +284,13 @@ func TestFS10LateRenewal(t *testing.T) {
 	d := on(t, dir, sys, here(t), nil)
 	g := acquire(t, d, "k")
 	resume, hung := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	goOn := sync.OnceFunc(func() { close(resume) })
+	t.Cleanup(goOn) // or closing would wait for the call
+	var touches atomic.Int32
 	sys.set(func(call, _ string) error {
-		if call == "touch" {
-			once.Do(func() { close(hung); <-resume })
+		if call == "touch" && touches.Add(1) == 1 {
+			close(hung)
+			<-resume
 		}
 		return nil
 	}, nil)
@@ -307,7 +310,10 @@ func TestFS10LateRenewal(t *testing.T) {
 	if took := driver.Now().Sub(began); took > 100*time.Millisecond+d.Info().Slack {
 		t.Errorf("it took %v", took)
 	}
-	close(resume)
+	if n := touches.Load(); n != 1 {
+		t.Errorf("%d renewals set the beat while one of them hung", n)
+	}
+	goOn()
 	path := filepath.Join(dir, "locker", "k", "lock-1")
 	var last time.Duration
 	for range 20 {

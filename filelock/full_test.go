@@ -92,6 +92,9 @@ func failOnce(t *testing.T, op string, errno syscall.Errno, step int) (failed bo
 			t.Errorf("step %d: undo: %v", step, uerr)
 		}
 	}
+	if op == "now" && err == nil && berr != nil {
+		t.Errorf("step %d: the lock was broken now, and the key is not free: %v", step, berr)
+	}
 	if berr != nil {
 		eventually(t, 20*short, fmt.Sprintf("the key is usable after step %d (%v)", step, err), func() bool {
 			next, berr = b.TryAcquire(within(t), request("k"))

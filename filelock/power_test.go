@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/fencelock/locker/driver"
@@ -199,6 +200,32 @@ func TestSyncOrder(t *testing.T) {
 	third := on(t, dir, sys, here(t), nil)
 	if got, want := order(func() { g = acquire(t, third, "k") }), "write lock-3.end, "+made+"lock-4, sync k, sync locker"; got != want {
 		t.Errorf("a fresh driver after a killed holder:\n got %s\nwant %s", got, want)
+	}
+
+	// Who only sealed has made nothing durable.
+	dies(t, third, g)
+	sealer := on(t, dir, sys, here(t), nil)
+	sys.set(func(call, _ string) error {
+		if call == "link" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}, nil)
+	if _, err := sealer.TryAcquire(within(t), request("k")); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("a full disk: got %v", err)
+	}
+	sys.set(nil, nil)
+	fourth := on(t, dir, sys, here(t), nil)
+	if got, want := order(func() { g = acquire(t, fourth, "k") }), made+"lock-5, sync k, sync locker"; got != want {
+		t.Errorf("a fresh driver behind a seal:\n got %s\nwant %s", got, want)
+	}
+
+	// Without a machine id another boot cannot tell a dead holder: what it ended must last.
+	nobody := on(t, dir, sys, host{boot: here(t).boot}, nil)
+	_ = fourth.Release(within(t), g)
+	g = acquire(t, nobody, "k")
+	if got, want := order(func() { _ = nobody.Release(within(t), g) }), "write lock-6.end, sync lock-6.end"; got != want {
+		t.Errorf("release without a machine id:\n got %s\nwant %s", got, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fencelock/locker/driver"
@@ -49,18 +50,46 @@ func TestRemovedWhileFree(t *testing.T) {
 	}
 }
 
+// The same in the middle of an acquire: behind the look at the number before, and before the
+// record has its name. Without a second look there were two holders.
+func TestRemovedBeforeTheLink(t *testing.T) {
+	t.Parallel()
+	dir := directory(t)
+	sys := newDouble()
+	a, b := on(t, dir, sys, here(t), nil), opened(t, dir)
+	if err := a.Release(within(t), acquire(t, a, "k")); err != nil {
+		t.Fatal(err)
+	}
+	var g driver.Grant
+	sys.set(func(call, path string) error {
+		if call == "link" && strings.HasSuffix(path, "lock-2") && g.Token == 0 {
+			if err := os.RemoveAll(filepath.Join(dir, "locker", "k")); err != nil {
+				t.Error(err)
+			}
+			g = acquire(t, b, "k")
+		}
+		return nil
+	}, nil)
+	_, err := a.TryAcquire(within(t), request("k"))
+	sys.set(nil, nil)
+	var held *driver.HeldError
+	if !errors.As(err, &held) || held.Attempt != g.Attempt || g.Token != 1 {
+		t.Errorf("got %v beside a holder with token %v, want it refused", err, g.Token)
+	}
+}
+
 // S3-2, on a directory: a contender is paused between any two of its steps, and once more
 // behind that, and others use and collect its numbers meanwhile, also the one that it has
 // just linked. It answers with a grant above all of theirs: that its record was gone
 // already when it wanted to take it back was an error once.
 func TestPausedContenderMissesNumbers(t *testing.T) {
 	t.Parallel()
-	every := 3 // of the first pauses; all in a full run
-	if os.Getenv("LOCKER_TEST_SIZE") != "" {
-		every = 1
-	}
-	steps(t, 8, func(t *testing.T, step int) bool {
-		first, paused := step*every, false
+	links := stepOf(t, "link")
+	steps(t, 25, func(t *testing.T, first int) bool {
+		if first != links && os.Getenv("LOCKER_TEST_SIZE") == "" { // else with every second one
+			return missNumbers(t, first) > 0
+		}
+		paused := false
 		for second := first + 1; ; second++ {
 			reached := missNumbers(t, first, second)
 			paused = paused || reached > 0
@@ -69,6 +98,29 @@ func TestPausedContenderMissesNumbers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// stepOf is the number of a system call among those of an acquire of a key used before.
+func stepOf(t *testing.T, call string) int {
+	t.Helper()
+	dir, o := directory(t), &Options{NoSync: true} // as missNumbers has it
+	if err := tryErr(on(t, dir, newDouble(), here(t), o), "k", t); err != nil {
+		t.Fatal(err)
+	}
+	sys := newDouble()
+	a := on(t, dir, sys, here(t), o)
+	n, at := 0, 0
+	sys.set(func(c, _ string) error {
+		if n++; c == call && at == 0 {
+			at = n
+		}
+		return nil
+	}, nil)
+	acquire(t, a, "k")
+	if at == 0 {
+		t.Fatalf("an acquire makes no call %s", call)
+	}
+	return at
 }
 
 func missNumbers(t *testing.T, pauses ...int) (reached int) {

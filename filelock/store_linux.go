@@ -129,9 +129,10 @@ func (s *store) create(ctx context.Context, key string, n uint64, r epoch.Record
 	defer done()
 	switch err := f.link(s, path); {
 	case err == nil:
-	case errors.Is(err, errNoLink):
+	case errors.Is(err, errNoLink), f.temp != "" && errors.Is(err, syscall.ENOENT):
+		// Under a temporary name from now on; or that name was swept before it was locked.
 		s.Drop(l)
-		return s.create(ctx, key, n, r) // under a temporary name from now on
+		return s.create(ctx, key, n, r)
 	case errors.Is(err, syscall.EIO):
 		return nil, unclear("link", path, err) // and the lease stays registered
 	default:

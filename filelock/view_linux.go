@@ -235,24 +235,36 @@ func lastName(path string) string {
 	return path
 }
 
-// replace puts a complete file in the place of another.
+// replace puts a complete file in the place of another. A sweep may take its temporary file
+// for that of a dead writer.
 func (s *store) replace(dir int, name string, content []byte, durable bool) error {
+	err := s.replaceOnce(dir, name, content, durable)
+	if errors.Is(err, syscall.ENOENT) {
+		err = s.replaceOnce(dir, name, content, durable)
+	}
+	return err
+}
+
+func (s *store) replaceOnce(dir int, name string, content []byte, durable bool) error {
 	temp := tempName()
 	fd, err := s.sys.openat(dir, temp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, s.fileMode)
 	if err != nil {
 		return err
 	}
-	err = writeAll(s.sys, fd, content)
+	err = s.sys.flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) // against sweeps
+	if err == nil {
+		err = writeAll(s.sys, fd, content)
+	}
 	if err == nil && s.shared {
 		err = s.sys.chmod(fd, s.fileMode)
 	}
 	if err == nil && durable {
 		err = s.sys.sync(fd)
 	}
-	_ = s.sys.close(fd)
 	if err == nil {
 		err = s.sys.renameat(dir, temp, name)
 	}
+	_ = s.sys.close(fd)
 	if err != nil {
 		_ = s.sys.unlinkat(dir, temp)
 	}
