@@ -3,10 +3,8 @@
 package main_test
 
 import (
-	"bytes"
+	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +34,24 @@ func TestTwoNeverOverlap(t *testing.T) {
 	log := h.read("log")
 	if !strings.HasSuffix(log, "old\nnew\nnew\n") || strings.Count(log, "new") != 2 {
 		t.Errorf("the old command was still at work when the next one had begun: …%q", log[max(0, len(log)-60):])
+	}
+}
+
+// Reapers of job lockers delete live locks. A command keeps the key as long as it runs,
+// for many ttls, and nobody gets it earlier.
+func TestCommandOutlivesItsTTL(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	old := h.locked(`echo $$ > pid; sleep 5; echo old >> log; exit 0`, "--ttl", shortTTL, "--result", "result").start()
+	h.pid("pid")
+	next := h.locked("echo new >> log", "--ttl", shortTTL, "-w", "1m").start()
+	old.ended(0).silent()
+	next.ended(0).silent()
+	if got, want := h.read("log"), "old\nnew\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if r := h.result("result"); r.Outcome != "ran" || !r.Released {
+		t.Errorf("result: %+v", r)
 	}
 }
 
@@ -173,37 +189,32 @@ func TestLossWithABrokenPipe(t *testing.T) {
 	}
 }
 
-// Job lockers leave orphaned locks behind when they are killed, and reapers that delete
-// live ones. Here the command dies with its holder, and the key is free at once.
-func TestKilledHolder(t *testing.T) {
+// Or somebody reads no further, with the pipe full: what is said must not wait for that.
+func TestLossWithAFullPipe(t *testing.T) {
 	t.Parallel()
-	if !adopts {
-		t.Skip("only Linux kills a command when its parent dies")
-	}
 	h := newHost(t)
-	p := h.locked(`echo $$ > pid; exec sleep 60`, "--ttl", "10m").start()
-	pid := h.pid("pid")
-	p.signal(syscall.SIGKILL)
-	p.ended(-int(syscall.SIGKILL))
-	eventually(t, "the command is dead", func() bool { return !alive(pid) })
-	h.locked("true", "-w", "5s").want(0)
-}
-
-// What the command has started survives it, and keeps the key as long as it lives: it
-// has inherited the lease's descriptor.
-func TestKilledHolderWithAGrandchild(t *testing.T) {
-	t.Parallel()
-	if !adopts {
-		t.Skip("only Linux kills a command when its parent dies")
-	}
-	h := newHost(t)
-	p := h.locked(`sleep 60 & echo $! > below; wait`, "--ttl", "10m").start()
-	below := h.pid("below")
-	p.signal(syscall.SIGKILL)
-	p.ended(-int(syscall.SIGKILL))
-	always(t, 500*time.Millisecond, "the key is held", func() bool { return h.locked("true", "-n").run() == 123 })
-	if err := syscall.Kill(below, syscall.SIGKILL); err != nil {
+	r, w, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	if err := w.SetWriteDeadline(time.Now().Add(look)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = w.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := syscall.SetNonblock(int(w.Fd()), false); err != nil { // as a shell's pipe
+		t.Fatal(err)
+	}
+	p := h.locked(`exec 2>/dev/null; `+stubborn, "--ttl", shortTTL)
+	p.Stderr = w
+	p.start()
+	pid := h.pid("pid")
+	h.locker("break", "--local", "key", "--token", "1").want(0)
+	p.ended(122)
+	if alive(pid) {
+		t.Error("the command is alive")
 	}
 	h.locked("true", "-w", "5s").want(0)
 }
@@ -229,96 +240,6 @@ func TestRenewalFails(t *testing.T) {
 		t.Errorf("told %v, alive %v", h.exists("told"), alive(pid))
 	}
 	h.locked("true", "-w", "10s").want(0)
-}
-
-// What cannot be killed is not gone: the key is not given back while it may be at work.
-func TestNotGoneIsNotReleased(t *testing.T) {
-	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("only root can make a program that an ordinary user may start and not kill")
-	}
-	h := newHost(t)
-	h.notRoot()
-	setpriv, err := exec.LookPath("setpriv")
-	if err != nil {
-		t.Skip(err)
-	}
-	b, err := os.ReadFile(setpriv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	becomeRoot := h.file("become-root")
-	if err := os.WriteFile(becomeRoot, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(becomeRoot, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
-	p := h.locked("echo $$ > pid; exec ./become-root --reuid 0 sleep 60", "--ttl", "3s", "--max-hold", "500ms", "--kill-after", "100ms", "--result", "result").start()
-	pid := h.pid("pid")
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-	p.ended(121)
-	contains(t, "stderr", p.stderr.String(), "cannot be confirmed")
-	if r := h.result("result"); r.Outcome != "max-hold" || r.Released || !alive(pid) {
-		t.Errorf("alive %v, %+v", alive(pid), r)
-	}
-	h.locked("true", "-n").want(123)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	h.locked("true", "-w", "10s").want(0)
-
-	// A command that has closed the lease's descriptor, as sudo does, keeps the key for what
-	// is left of the ttl and no longer.
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip(err)
-	}
-	begun := time.Now()
-	p = h.locked("echo $$ > pid2; exec "+bash+" -c 'for f in /proc/self/fd/*; do f=${f##*/}; [ $f -gt 2 ] && eval \"exec $f>&-\"; done; exec ./become-root --reuid 0 sleep 60'",
-		"--ttl", "3s", "--max-hold", "500ms", "--kill-after", "100ms").start()
-	pid = h.pid("pid2")
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-	p.ended(121)
-	ended := time.Now()
-	h.locked("true", "-n").want(123)
-	if n := h.keepers(); n != 1 {
-		t.Errorf("%d processes keep the key, want 1", n)
-	}
-	h.locked("true", "-w", "20s").want(0)
-	if free := time.Since(ended); !alive(pid) || free < 500*time.Millisecond {
-		t.Errorf("alive %v; free %v after locker had left (%v in all), want what is left of the ttl", alive(pid), free, time.Since(begun))
-	}
-	eventually(t, "what kept the key has ended, too", func() bool { return h.keepers() == 0 })
-}
-
-// keepers counts the processes that keep a key of this host's for a locker that has left.
-func (h *host) keepers() (n int) {
-	h.t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, name := range names {
-		b, _ := os.ReadFile(name) // gone meanwhile
-		dir, _ := os.Readlink(filepath.Join(filepath.Dir(name), "cwd"))
-		if bytes.HasPrefix(b, []byte("locker: keeps a key ")) && dir == h.home {
-			n++
-		}
-	}
-	return n
-}
-
-// A variable that somebody has set must not make every locker a keeper that does nothing
-// and says that all went well.
-func TestKeeperIsNotAskedForByTheEnvironment(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	h.env = append(h.env, "LOCKER_KEEP_FOR=0s")
-	if got, want := h.locked("echo ran; exit 7").want(7).stdout.String(), "ran\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	contains(t, "status", h.locker("status", "--local", "key").want(0).stdout.String(), "key: free")
 }
 
 // What nothing here can prevent, and what the help and the manual therefore say: a locker

@@ -184,14 +184,20 @@ func TestResultFileOfTwoRuns(t *testing.T) {
 	}
 	p.start()
 	h.pid("holder")
-	h.locked("true", "-n", "--owner", strings.Repeat("long", 100), "--result", "result").want(123)
+	h.locked("true", "-n", "--result", "result").want(123)
 	if got := h.result("result"); got.Outcome != "held" {
 		t.Errorf("got %+v", got)
 	}
+	// The longer one comes first: nothing of it must be left behind the other's end.
+	h.locked("true", "--"+strings.Repeat("long", 100), "--result", "result").want(125)
+	longer := h.read("result")
 	if _, err := in.Write([]byte("go on\n")); err != nil {
 		t.Fatal(err)
 	}
 	p.ended(0)
+	if len(h.read("result")) >= len(longer) {
+		t.Fatalf("want a shorter one than %q", longer)
+	}
 	if got := h.result("result"); got.Outcome != "ran" || !got.Released {
 		t.Errorf("got %+v", got)
 	}
