@@ -226,6 +226,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --colour key -- true", "unknown flag"},
 		{"frobnicate", "unknown command"},
 		{"status", "want one key"},
+		{"ls --local a b", `want one prefix at most, not ["a" "b"]: locker ls [PREFIX]`},
 		{"break key", "token"},
 		{"break key --token x", "--token"},
 	} {

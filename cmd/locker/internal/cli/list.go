@@ -22,7 +22,12 @@ func newList(p *place) *cobra.Command {
 		Short:   "List the keys that are held",
 		Example: `  locker ls
   locker ls backup/ --json | jq -r .key`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("want one prefix at most, not %q: %s", args, c.UseLine())
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) == 1 {
