@@ -7,6 +7,7 @@ require (
 	github.com/fencelock/locker v0.0.0
 	github.com/fencelock/locker/redislock v0.0.0
 	github.com/fencelock/locker/s3lock v0.0.0
+	github.com/redis/go-redis/v9 v9.22.0
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/sys v0.45.0
 )
@@ -32,7 +33,6 @@ require (
 	github.com/aws/smithy-go v1.28.9 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/redis/go-redis/v9 v9.22.0 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 )

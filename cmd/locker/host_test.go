@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,28 @@ func TestURL(t *testing.T) {
 	h.locker("run", "-u", "file://"+h.file("locks")+"?ttl=9s", "--kill-after", "4s", "key", "--", "true").want(125)
 	h.env = append(h.env, "LOCKER_URL=")
 	contains(t, "empty", h.locker("run", "-n", "key", "--", "true").want(0).stderr.String(), warning)
+}
+
+// What stands on stderr is locker's, in one line, and not a client library's.
+func TestServerIsNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := closed.Addr().String()
+	closed.Close()
+	for _, url := range []string{"redis://" + address, "s3://bucket/locks?region=none&endpoint=http://" + address} {
+		h.env = append(h.env, "AWS_ACCESS_KEY_ID=none", "AWS_SECRET_ACCESS_KEY=none")
+		p := h.locker("run", "-n", "-u", url, "key", "--", "touch", "ran").want(125)
+		if s := p.stderr.String(); !strings.HasPrefix(s, "locker: open "+url[:5]) || strings.Count(s, "\n") != 1 || !strings.Contains(s, "refused") {
+			t.Errorf("%s: want one line of locker's, got %q", url, s)
+		}
+	}
+	if h.exists("ran") {
+		t.Error("the command has run")
+	}
 }
 
 // No directory is as good as the right one.

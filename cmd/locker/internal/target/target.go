@@ -123,6 +123,7 @@ func (t Target) Open(ctx context.Context, o *locker.Options) (*locker.Locker, er
 		}
 		raw = (&url.URL{Scheme: "file", Path: filepath.ToSlash(t.Dir)}).String()
 	}
+	silence()
 	l, err := locker.Open(ctx, raw, o)
 	if err != nil {
 		return nil, Plain(err)
