@@ -145,6 +145,34 @@ func TestOrdinaryUser(t *testing.T) {
 	contains(t, "stderr", p.stderr.String(), h.file("closed"))
 }
 
+// Users share a directory that was made for that before its first key, as the recipes say.
+func TestUsersShareADirectory(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	h := newHost(t)
+	h.notRoot()
+	user := h.as
+	for _, mode := range []string{"2770", "1777", "755"} {
+		h.as = nil
+		dir := h.file("locks-" + mode)
+		h.command("install", "-d", "-m", mode, "-g", "65534", dir).want(0)
+		locked := func(code int) *process {
+			return h.locker("run", "-n", "-u", "file://"+dir, "key", "--", "sh", "-c", "exit 3").want(code)
+		}
+		locked(3).silent() // root is first
+		h.as = user
+		if mode == "755" { // what systemd's StateDirectory= makes
+			contains(t, mode, locked(125).stderr.String(), "permission denied")
+			continue
+		}
+		locked(3).silent()
+		h.as = nil
+		locked(3).silent()
+	}
+}
+
 func TestReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
