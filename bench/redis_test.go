@@ -193,7 +193,7 @@ func BenchmarkUncontended(b *testing.B) {
 	took := make([][]time.Duration, len(peers))
 	for i, p := range peers {
 		ways[i] = p.make(b, client(b, addr))
-		defer ways[i].close()
+		b.Cleanup(ways[i].close)
 	}
 	once := func(i int, key string) {
 		release, err := ways[i].try(ctx, key)
@@ -291,7 +291,7 @@ func hotKey(b *testing.B, join func(testing.TB, *redis.Client) peer, n int, last
 	contenders := make([]peer, n)
 	for i := range contenders {
 		contenders[i] = join(b, client(b, addr, count))
-		defer contenders[i].close()
+		b.Cleanup(contenders[i].close)
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), lasts)
 	defer cancel()
