@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/testcontainers/testcontainers-go"
 )
 
 // S3Options is what an S3 server can be asked to be. The zero value is one gateway over a store of its own, and a server of
@@ -19,6 +22,8 @@ import (
 type S3Options struct {
 	// Own: a server of the environment will not do.
 	Own bool
+	// Versioned: the bucket keeps every version of an object.
+	Versioned bool
 	// Store is a server whose objects this one serves, too: a second gateway on one store.
 	Store *S3Server
 }
@@ -47,8 +52,26 @@ func S3(tb testing.TB, o S3Options) *S3Server {
 		s.exists = true
 		p.volume, p.as = o.Store.volume, o.Store.name+"-second"
 	}
-	p.command = []string{"--port", ":9000", "--region", s.Region, "--access", s.AccessKey, "--secret", s.SecretKey, "posix", "/data"}
-	return s.start(tb, p)
+	p.command = []string{"--port", ":9000", "--region", s.Region, "--access", s.AccessKey, "--secret", s.SecretKey, "--keep-alive", "posix"}
+	if !o.Versioned {
+		p.command = append(p.command, "/data")
+		return s.start(tb, p)
+	}
+	// Both folders on one file system, and neither in the other. A file makes them.
+	const objects, versions = "/data/objects", "/data/versions"
+	for _, folder := range []string{objects, versions} {
+		p.files = append(p.files, testcontainers.ContainerFile{
+			Reader: strings.NewReader(""), ContainerFilePath: folder + "/.made", FileMode: 0o600,
+		})
+	}
+	p.command = append(p.command, "--versioning-dir", versions, objects)
+	s.start(tb, p)
+	const enable = `<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Status>Enabled</Status></VersioningConfiguration>`
+	r, err := s.Do(tb.Context(), http.MethodPut, "", map[string]string{"versioning": ""}, nil, []byte(enable))
+	if err != nil || r.StatusCode != http.StatusOK {
+		tb.Fatalf("live: turn versioning on: %v, %v", err, r)
+	}
+	return s
 }
 
 // MinIO starts another S3 server, which other people have written: one process over one folder, without a second gateway.
@@ -76,7 +99,7 @@ func newS3() *S3Server {
 
 func (s *S3Server) spec(i image, o S3Options) spec {
 	return spec{
-		image: i, port: 9000, data: "/data", plain: !o.Own && o.Store == nil,
+		image: i, port: 9000, data: "/data", plain: !o.Own && !o.Versioned && o.Store == nil,
 		url: s.address, adopt: s.adopt, ready: s.answer,
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fencelock/locker"
+	"github.com/fencelock/locker/conformance/live"
 	"github.com/fencelock/locker/conformance/live/netfault"
 	"github.com/fencelock/locker/driver"
 	"github.com/fencelock/locker/s3lock"
@@ -101,9 +102,27 @@ func TestManyEpochs(t *testing.T) {
 // collected gets no lease by it, whether it had looked or was warm; nobody else notices.
 func TestNumberUsedAndCollected(t *testing.T) {
 	t.Parallel()
+	numberUsedAndCollected(t, newSpace)
+}
+
+// S3-11: the same where the bucket keeps every version.
+func TestVersionedBucket(t *testing.T) {
+	t.Parallel()
+	s := live.S3(t, live.S3Options{Versioned: true})
+	numberUsedAndCollected(t, func(t *testing.T) space {
+		t.Helper()
+		return spaceOn(t, s)
+	})
+	versions, err := spaceOn(t, s).raw.ListObjectVersions(within(t), &s3.ListObjectVersionsInput{Bucket: &s.Bucket})
+	if err != nil || len(versions.DeleteMarkers) == 0 {
+		t.Errorf("got no delete marker (%v): the bucket keeps no versions", err)
+	}
+}
+
+func numberUsedAndCollected(t *testing.T, newSpace func(*testing.T) space) {
+	t.Helper()
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("warm=%v", warm), func(t *testing.T) {
-			t.Parallel()
 			sp := newSpace(t)
 			few := s3lock.Options{Keep: 1}
 			a, b, c := sp.client(few), sp.client(few), sp.client(few)

@@ -31,7 +31,11 @@ type space struct {
 
 func newSpace(t *testing.T) space {
 	t.Helper()
-	s := shared(t)
+	return spaceOn(t, shared(t))
+}
+
+func spaceOn(t *testing.T, s *live.S3Server) space {
+	t.Helper()
 	raw, idle := accountOf(s).client(front(t, s))
 	t.Cleanup(idle.CloseIdleConnections)
 	return space{t, s, namespace(), raw}
