@@ -118,6 +118,7 @@ func TestWatch(t *testing.T) {
 	}
 	holder := h.holding()
 	eventually(t, "the grant", func() bool { return len(lines()) == 2 })
+	eventually(t, "the same for people", func() bool { return strings.Count(human.stdout.String(), "\n") == 2 })
 	if s := parse[state](t, lines()[1]); !s.Held || s.Token != "1" {
 		t.Errorf("%+v", s)
 	}
