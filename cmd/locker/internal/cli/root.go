@@ -106,7 +106,7 @@ func newRoot(args []string, began time.Time) *cobra.Command {
 and shows, watches and breaks locks.
 
 Where the lock lives:
-  -u, --url URL    a backend: file:///var/lib/locks
+  -u, --url URL    a backend: file:///var/lib/locks, redis://host, s3://bucket/locks?region=…
   LOCKER_URL       the same, from the environment
   --local          this host only: a directory in your state folder
                    ($XDG_STATE_HOME/locker or ~/.local/state/locker)

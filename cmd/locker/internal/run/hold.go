@@ -214,6 +214,9 @@ func (h *holder) sayLeft() {
 		}
 		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.PID))
 	}
-	h.voice.say("the command has ended but has left something running; the key stays held until that ends too: %s",
-		strings.Join(names, ", "))
+	which := ""
+	if len(names) > 0 { // else they cannot be seen
+		which = ": " + strings.Join(names, ", ")
+	}
+	h.voice.say("the command has ended but has left something running; the key stays held until that ends too%s", which)
 }
