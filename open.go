@@ -157,23 +157,30 @@ func open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := openOver(d, required, opts)
-	if err != nil {
+	if err := meets(d.Info(), required); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	return l, nil
+	return Own(d, opts)
 }
 
-func openOver(d driver.Driver, required []string, o *Options) (*Locker, error) {
-	info := d.Info()
+func meets(info Info, required []string) error {
 	for _, r := range required {
 		if !requirements[r](info) {
-			return nil, fmt.Errorf("%w: %s does not offer %s (its tokens are %s): use another backend, or do not require it",
+			return fmt.Errorf("%w: %s does not offer %s (its tokens are %s): use another backend, or do not require it",
 				ErrUnsupported, info.Name, r, info.Tokens)
 		}
 	}
+	return nil
+}
+
+// Own is New over a driver that becomes the Locker's: Close closes it too, and so does Own
+// when it fails. It is for the constructors of backends.
+func Own(d driver.Driver, o *Options) (*Locker, error) {
 	l, err := New(d, o)
 	if err != nil {
+		if d != nil {
+			err = errors.Join(err, d.Close())
+		}
 		return nil, err
 	}
 	l.c.owned = true

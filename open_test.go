@@ -82,6 +82,23 @@ func TestOpenClosesWhatItMade(t *testing.T) {
 	}
 }
 
+func TestOwnClosesTheDriver(t *testing.T) {
+	d := &closedDriver{Driver: memlock.NewServer().Driver()}
+	l, err := locker.Own(d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil || d.closed != 1 {
+		t.Errorf("closed %d times (%v), want once", d.closed, err)
+	}
+	if _, err := locker.Own(d, &locker.Options{TTL: -1}); !errors.Is(err, locker.ErrInvalidTTL) || d.closed != 2 {
+		t.Errorf("got %v and %d closes, want ErrInvalidTTL and the driver closed", err, d.closed)
+	}
+	if _, err := locker.Own(nil, nil); err == nil {
+		t.Error("no driver: got nil, want an error")
+	}
+}
+
 func TestOpenReadsEachParameter(t *testing.T) {
 	var got locker.URL
 	locker.Register(locker.Scheme{Name: "params", Params: []string{"mode", "flag", "every"}, Passthrough: []string{"sslmode"},

@@ -54,26 +54,13 @@ func NewDriver(ctx context.Context, client *s3.Client, bucketName string, o *Opt
 }
 
 // New makes a driver, and a Locker over it whose Close closes both. o and lo may be nil.
-func New(ctx context.Context, client *s3.Client, bucketName string, o *Options, lo *locker.Options) (*Locker, error) {
+func New(ctx context.Context, client *s3.Client, bucketName string, o *Options, lo *locker.Options) (*locker.Locker, error) {
 	d, err := NewDriver(ctx, client, bucketName, o)
 	if err != nil {
 		return nil, err
 	}
-	l, err := locker.New(d, lo)
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return &Locker{Locker: l, driver: d}, nil
+	return locker.Own(d, lo)
 }
-
-// Locker is a locker.Locker with a driver of its own.
-type Locker struct {
-	*locker.Locker
-	driver *Driver
-}
-
-// Close ends every lease, and then the driver.
-func (l *Locker) Close() error { return errors.Join(l.Locker.Close(), l.driver.Close()) }
 
 // Probe tries out the store behind the driver, as the function of that name does.
 func (d *Driver) Probe(ctx context.Context) (Report, error) {
