@@ -5,8 +5,10 @@ package main_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // beside starts locker run by a script that has started helpers and then becomes locker
@@ -74,4 +76,31 @@ func TestWhatAHelperLeavesIsNotTheCommands(t *testing.T) {
 			h.free()
 		})
 	}
+}
+
+// In a pid namespace with another one's /proc a look shows the wrong processes. Who cannot
+// see that a daemon is gone waits until the helpers are, too.
+func TestHelperBesideAForeignProc(t *testing.T) {
+	t.Parallel()
+	if !adopts {
+		t.Skip("only Linux has pid namespaces")
+	}
+	h := newHost(t)
+	until := func(file string) string { return "while ! [ -e " + file + " ]; do sleep 0.01; done" }
+	inside := h.beside(until("helper-ends")+" &", "setsid sh -c \"echo > daemon; "+until("daemon-ends")+"\" & exit 4", "")
+	p := h.command("unshare", "-rpf", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh") // the first process is another one
+	p.Args = append(p.Args, inside.Args...)
+	p.start()
+	if within(patience, func() bool { return h.exists("daemon") || strings.Contains(p.stderr.String(), "unshare") }); !h.exists("daemon") {
+		t.Skipf("no namespace to be had here: %s", p.stderr)
+	}
+	held := func() bool { return h.locked("true", "-n").run() == 123 }
+	always(t, 300*time.Millisecond, "the daemon has the key", held)
+	for _, file := range []string{"daemon-ends", "helper-ends"} {
+		if err := os.WriteFile(h.file(file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ended(4)
+	h.free()
 }
