@@ -23,14 +23,14 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.State, error) 
 	return shown(d.look(ctx, []string{key})[0], key)
 }
 
-// look inspects keys in one round trip.
+// look inspects keys side by side.
 func (d *Driver) look(ctx context.Context, keys []string) []*run {
 	runs := make([]*run, len(keys))
 	for i, key := range keys {
 		k := d.space.keys(key)
 		runs[i] = newRun(&inspectScript, []any{k[0], k[2], k[3], k[4]})
 	}
-	d.all(ctx, runs)
+	d.all(ctx, runs, func(*run) {})
 	return runs
 }
 

@@ -185,24 +185,23 @@ func (d *Driver) renewed(g driver.Grant, reply any, err error) (driver.Grant, er
 	return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
 }
 
-// RenewBatch renews the grants in one pipeline.
+// RenewBatch renews the grants in one pipeline, in a Cluster in one to each master.
 func (d *Driver) RenewBatch(ctx context.Context, gs []driver.Grant, each func(i int, g driver.Grant, err error)) error {
-	runs := make([]*run, len(gs))
-	err := d.enter(ctx)
-	if err == nil && len(gs) > 0 {
-		for i, g := range gs {
-			runs[i] = d.renewRun(g)
-		}
-		d.all(ctx, runs)
-	}
-	for i, g := range gs {
-		if err != nil {
+	if err := d.enter(ctx); err != nil {
+		for i := range gs {
 			each(i, driver.Grant{}, err)
-			continue
 		}
-		renewed, rerr := d.renewed(g, runs[i].reply, runs[i].err)
-		each(i, renewed, rerr)
+		return nil
 	}
+	runs := make([]*run, len(gs))
+	for i, g := range gs {
+		runs[i] = d.renewRun(g)
+		runs[i].index = i
+	}
+	d.all(ctx, runs, func(r *run) {
+		renewed, err := d.renewed(gs[r.index], r.reply, r.err)
+		each(r.index, renewed, err)
+	})
 	return nil
 }
 

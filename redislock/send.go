@@ -91,6 +91,7 @@ func prompt(c *redis.Client) *redis.Client {
 type run struct {
 	script *script
 	args   []any // the command as it is sent
+	index  int   // among those it is sent with
 	reply  any
 	err    error
 }
@@ -98,6 +99,7 @@ type run struct {
 const (
 	evalName, evalshaName = "eval", "evalsha"
 	scriptArg             = 1 // of the command: the script's sha or source
+	firstKeyArg           = 3
 )
 
 func newRun(s *script, keys []any, args ...any) *run {
@@ -109,14 +111,59 @@ func newRun(s *script, keys []any, args ...any) *run {
 
 // one runs a script and returns its answer.
 func (s *sender) one(ctx context.Context, r *run) (any, error) {
-	s.all(ctx, []*run{r})
+	s.together(ctx, []*run{r})
 	return r.reply, r.err
 }
 
-// all runs scripts in one round trip, each on its own, and fills in what came of them. Only
-// where the server has lost a script there is a second round trip, for those runs alone:
-// the server has said that it did not run them.
-func (s *sender) all(ctx context.Context, runs []*run) {
+// all runs scripts side by side, each on its own, and calls done with every one as its
+// server answers, from one goroutine at a time. It is one round trip, in a Cluster one to
+// each master.
+func (s *sender) all(ctx context.Context, runs []*run, done func(*run)) {
+	parts := s.parts(ctx, runs)
+	answered := make(chan []*run, len(parts))
+	for _, part := range parts {
+		go func() {
+			s.together(ctx, part)
+			answered <- part
+		}()
+	}
+	for range parts {
+		for _, r := range <-answered {
+			done(r)
+		}
+	}
+}
+
+// parts are the runs by the server that they go to. go-redis's own pipeline over several
+// masters, when one of them cannot be reached, ends with an error for every command that
+// has none, though the others have answered theirs.
+func (s *sender) parts(ctx context.Context, runs []*run) [][]*run {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || len(runs) < 2 {
+		return [][]*run{runs}
+	}
+	var parts [][]*run
+	at := map[*redis.Client]int{}
+	for _, r := range runs {
+		key, _ := r.args[firstKeyArg].(string)
+		master, err := cluster.MasterForKey(ctx, key)
+		i, known := at[master]
+		if err != nil || !known {
+			i = len(parts)
+			parts = append(parts, nil)
+		}
+		if err == nil {
+			at[master] = i
+		}
+		parts[i] = append(parts[i], r)
+	}
+	return parts
+}
+
+// together runs scripts in one round trip and fills in what came of them. Only where the
+// server has lost a script there is a second round trip, for those runs alone: the server
+// has said that it did not run them.
+func (s *sender) together(ctx context.Context, runs []*run) {
 	if len(runs) == 0 {
 		return
 	}

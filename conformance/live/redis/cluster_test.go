@@ -224,3 +224,62 @@ func moveSlot(t *testing.T, c *live.RedisCluster, ns string) {
 		tell(t, n, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
 }
+
+// One master that cannot be reached ends no lease on the others: neither an answer nor its
+// time depends on it.
+func TestMasterUnreachable(t *testing.T) {
+	t.Parallel()
+	c := live.NewRedisCluster(t)
+	for _, n := range c.Nodes { // as a Cluster that shall outlive a node is run
+		tell(t, n, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	o := &redislock.Options{Namespace: namespace()}
+	for name, timeouts := range map[string]bool{"context timeouts": true, "detached calls": false} {
+		d, err := openCluster(short(t), c, timeouts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close() }()
+		var gs []driver.Grant
+		for i := range 30 {
+			r := request(fmt.Sprintf("%s %d", name, i))
+			r.TTL = time.Minute
+			g, err := d.TryAcquire(short(t), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gs = append(gs, g)
+		}
+		onPaused := tell(t, c.Nodes[2], "EVAL", "return table.concat(redis.call('KEYS', ARGV[1]), '\\n')", "0", "{"+o.Namespace+":??}:lock:*") + "\n"
+		lost := func(g driver.Grant) bool { return strings.Contains(onPaused, ":lock:"+g.Key+"\n") }
+		if !slices.ContainsFunc(gs, lost) {
+			t.Fatal("no grant is on the third master")
+		}
+		if err := c.Nodes[2].Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			begun, answered := time.Now(), 0
+			err := d.(driver.BatchRenewer).RenewBatch(ctx, gs, func(i int, _ driver.Grant, err error) {
+				answered++
+				if stuck := lost(gs[i]); stuck != (err != nil) {
+					t.Errorf("%s: round %d, grant %d, on the paused master %v: got %v", name, round, i, stuck, err)
+				}
+				if took := time.Since(begun); err == nil && took > 700*time.Millisecond {
+					t.Errorf("%s: round %d, grant %d was answered after %v, want before the paused master's deadline", name, round, i, took)
+				}
+			})
+			cancel()
+			if err != nil || answered != len(gs) {
+				t.Errorf("%s: RenewBatch: got %d answers and %v, want %d", name, answered, err, len(gs))
+			}
+		}
+		if err := c.Nodes[2].Unpause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Agrees(short(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
