@@ -262,11 +262,14 @@ var queueCases = []Case{
 		Push:    Size{N: 3}, Full: Size{N: 20},
 		Run: func(c *C) {
 			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
+			dead := make([]*Client, c.N())
+			for i := range dead { // before the grant: to open one may take a good part of a ttl
+				dead[i] = c.Client(fmt.Sprintf("dead %d", i))
+			}
 			g := a.Grant(key)
 			c.Sleep(c.T * 6 / 10) // so that places still live when the grant ends
-			for i := range c.N() {
-				dead := c.Client(fmt.Sprintf("dead %d", i))
-				dead.queued(dead.Enqueue, dead.Request(key))
+			for _, d := range dead {
+				d.queued(d.Enqueue, d.Request(key))
 			}
 			died := c.History.Now()
 			next := b.Acquire(key)
