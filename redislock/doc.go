@@ -60,9 +60,9 @@
 //
 // # Durability
 //
-// Durable if the server has appendonly yes and appendfsync always, no replicas, and is
-// neither found through Sentinel nor a Cluster. Best-effort otherwise, and where CONFIG may
-// not be read.
+// Durable if the server has appendonly yes, appendfsync always and no-appendfsync-on-rewrite
+// no, no replicas, and is neither found through Sentinel nor a Cluster. Best-effort
+// otherwise, and where CONFIG may not be read.
 //
 // # What stays
 //

@@ -55,6 +55,7 @@ func TestLoses(t *testing.T) {
 		"always":                 {server{aof: "yes", sync: "always"}, false, ""},
 		"always, with a replica": {server{aof: "yes", sync: "always", replicas: 1}, false, "replica"},
 		"always, by Sentinel":    {server{aof: "yes", sync: "always"}, true, "replica"},
+		"always, but":            {server{aof: "yes", sync: "always", unsynced: true}, false, "no-appendfsync-on-rewrite"},
 		"always, and it evicts":  {server{aof: "yes", sync: "always", policy: "allkeys-lru"}, false, "allkeys-lru"},
 		"everysec":               {server{aof: "yes", sync: "everysec"}, false, "everysec"},
 		"snapshots":              {server{aof: "no", snapshots: "3600 1"}, false, "snapshot"},

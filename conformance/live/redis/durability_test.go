@@ -84,6 +84,24 @@ func TestEviction(t *testing.T) {
 	}
 }
 
+// A file that is not synced while it is rewritten keeps no token for certain.
+func TestUnsyncedRewrite(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways, Own: true})
+	for setting, want := range map[string]error{"no": nil, "yes": driver.ErrUnsupported} {
+		if _, err := s.Do(t.Context(), "CONFIG", "SET", "no-appendfsync-on-rewrite", setting); err != nil {
+			t.Fatal(err)
+		}
+		l, err := locker.Open(short(t), s.URL()+"?require=durable-tokens", nil)
+		if !errors.Is(err, want) {
+			t.Errorf("no-appendfsync-on-rewrite %s: got %v, want %v", setting, err, want)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}
+
 // pair is a primary and its replica.
 func pair(t *testing.T) (primary, replica *live.RedisServer) {
 	t.Helper()
