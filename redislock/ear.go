@@ -32,6 +32,8 @@ type ear struct {
 
 	mu      sync.Mutex
 	tickets map[driver.Attempt]*Ticket
+	// subscriptions is how many there were. Each may be with another server.
+	subscriptions int
 	// silence is how long the connection may be silent before it is asked whether it lives.
 	silence time.Duration
 	sub     *redis.PubSub
@@ -141,18 +143,24 @@ func (e *ear) patience() (silence time.Duration, listeners int) {
 func (e *ear) take(msg any) {
 	switch m := msg.(type) {
 	case *redis.Subscription:
-		e.rouse() // before whoever waits to listen goes on: he has missed nothing
+		e.renew() // before whoever waits to listen goes on: he has missed nothing
 		e.settle.Do(func() { close(e.settled) })
 	case *redis.Message:
 		e.push(m.Payload)
 	}
 }
 
-// rouse makes every waiter poll: what was pushed before may have been lost.
-func (e *ear) rouse() {
+// renew begins anew with every waiter: what was pushed before may be lost, and what is
+// pushed from now on may come from another server, behind the same address or a failover,
+// whose clock nobody has read yet. Everybody polls, which mends both.
+func (e *ear) renew() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.subscriptions++
 	for _, t := range e.tickets {
+		t.clock.Forget()
+		t.early = nil
+		drain(t.grants)
 		offer(t.roused, struct{}{})
 	}
 }
@@ -172,24 +180,30 @@ func (e *ear) push(payload string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t := e.tickets[attempt]; t != nil {
-		offer(t.pushes, push{token, millis(expiry)})
+		t.early = &push{token, millis(expiry), driver.Now()}
+		t.judge()
 	}
 }
 
 // offer replaces what nobody fetched. Whoever calls it holds the ear's lock, so that nobody
 // else fills the room.
 func offer[T any](c chan T, v T) {
+	drain(c)
+	c <- v
+}
+
+func drain[T any](c chan T) {
 	select {
 	case <-c:
 	default:
 	}
-	c <- v
 }
 
 // push is a grant that somebody else's request made.
 type push struct {
 	token  driver.Token
 	expiry time.Duration // on the server's clock
+	heard  driver.Instant
 }
 
 // Ticket is where an attempt hears that it was granted while it waited. It implements
@@ -197,12 +211,30 @@ type push struct {
 type Ticket struct {
 	driver *Driver
 	req    driver.Request
-	pushes chan push     // the newest one
-	roused chan struct{} // the subscription was opened again
+	grants chan driver.Grant // the newest one
+	roused chan struct{}     // there is a new subscription
 
-	clock    driver.ServerClock
-	once     sync.Once
-	answered chan struct{} // closed when clock knows its first answer
+	clock driver.ServerClock
+	early *push // what overtook the answer that tells the clock; guarded by the ear's lock
+}
+
+// judge turns a push into a grant once the server's clock is known. Whoever calls it holds
+// the ear's lock.
+func (t *Ticket) judge() {
+	if t.early == nil {
+		return
+	}
+	p := *t.early
+	sent, left, known := t.clock.Left(p.expiry)
+	if !known {
+		return
+	}
+	t.early = nil
+	// A grant by push begins with a claim window, and never before it is heard of.
+	left = min(left, p.heard.Sub(sent)+granular(driver.ClaimWindow(t.req.TTL)))
+	g := t.driver.grant(t.req, p.token, left)
+	g.Sent = sent
+	offer(t.grants, g)
 }
 
 // Listen opens the attempt's ear. The driver's first one opens its subscription, which
@@ -215,7 +247,7 @@ func (d *Driver) Listen(ctx context.Context, r driver.Request) (driver.Ticket, e
 	r.TTL = granular(r.TTL)
 	d.ear.open(ctx)
 	t := &Ticket{
-		driver: d, req: r, pushes: make(chan push, 1), roused: make(chan struct{}, 1), answered: make(chan struct{}),
+		driver: d, req: r, grants: make(chan driver.Grant, 1), roused: make(chan struct{}, 1),
 	}
 	e := d.ear
 	e.mu.Lock()
@@ -225,16 +257,22 @@ func (d *Driver) Listen(ctx context.Context, r driver.Request) (driver.Ticket, e
 	return t, nil
 }
 
-// answered gives the clock of an answer to the attempt's ticket.
-func (e *ear) answered(a driver.Attempt, sent driver.Instant, reading time.Duration) {
+// subscribed counts the subscriptions. Whoever asks the server notes it before.
+func (e *ear) subscribed() int {
 	e.mu.Lock()
-	t := e.tickets[a]
-	e.mu.Unlock()
-	if t == nil {
-		return
+	defer e.mu.Unlock()
+	return e.subscriptions
+}
+
+// answered gives the clock of an answer to the attempt's ticket, unless there is a new
+// subscription since it was asked for: it may be another server's.
+func (e *ear) answered(a driver.Attempt, subscription int, sent driver.Instant, reading time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.tickets[a]; t != nil && subscription == e.subscriptions {
+		t.clock.Answered(sent, reading)
+		t.judge()
 	}
-	t.clock.Answered(sent, reading)
-	t.once.Do(func() { close(t.answered) })
 }
 
 // Wait blocks until the attempt was granted by somebody else's request, or until it should
@@ -244,23 +282,15 @@ func (t *Ticket) Wait(ctx context.Context) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, err
 	}
-	pushes, answered := (chan push)(nil), t.answered
-	for {
-		select {
-		case <-answered:
-			pushes, answered = t.pushes, nil
-		case p := <-pushes:
-			sent, left, _ := t.clock.Left(p.expiry)
-			g := t.driver.grant(t.req, p.token, left)
-			g.Sent = sent
-			return g, nil
-		case <-t.roused:
-			return driver.Grant{}, nil
-		case <-ctx.Done():
-			return driver.Grant{}, ctx.Err()
-		case <-t.driver.closed:
-			return driver.Grant{}, driver.ErrClosed
-		}
+	select {
+	case g := <-t.grants:
+		return g, nil
+	case <-t.roused:
+		return driver.Grant{}, nil
+	case <-ctx.Done():
+		return driver.Grant{}, ctx.Err()
+	case <-t.driver.closed:
+		return driver.Grant{}, driver.ErrClosed
 	}
 }
 

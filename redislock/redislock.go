@@ -123,7 +123,7 @@ func (d *Driver) asRun(s *script, r driver.Request, more ...any) *run {
 // place sends what a waiter asks. The answer's clock is the one by which pushes to the
 // attempt's ticket are judged.
 func (d *Driver) place(ctx context.Context, r driver.Request, asked *run) (driver.Grant, error) {
-	sent := driver.Now()
+	subscription, sent := d.ear.subscribed(), driver.Now()
 	a, err := d.ask(ctx, asked)
 	if err != nil {
 		return driver.Grant{}, err
@@ -132,7 +132,7 @@ func (d *Driver) place(ctx context.Context, r driver.Request, asked *run) (drive
 	case gone:
 		return driver.Grant{}, driver.ErrLost
 	case held, found:
-		d.ear.answered(r.Attempt, sent, a.reading)
+		d.ear.answered(r.Attempt, subscription, sent, a.reading)
 	default:
 		return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
 	}

@@ -146,7 +146,7 @@ func (d *Driver) describe(servers []server) driver.Info {
 		Granularity:   granularity,
 		Slack:         slack,
 		MaxBatch:      maxBatch,
-		ConfirmPushes: d.replicas > 0 || d.cluster(),
+		ConfirmPushes: d.replicas > 0 || d.failsOver(), // a push may come from another server's clock
 		Features: []driver.Feature{
 			driver.FeatureQueue, driver.FeatureFIFO, driver.FeatureFloor, driver.FeatureBatch, driver.FeatureProcesses,
 			driver.FeatureInspect, driver.FeatureList, driver.FeatureBreak, driver.FeatureBreakNow, driver.FeaturePing,

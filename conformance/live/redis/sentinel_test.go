@@ -48,8 +48,8 @@ func TestSentinel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = d.Close() }()
-	if i := d.Info(); i.Tokens != driver.BestEffort {
-		t.Errorf("tokens behind Sentinel: got %v, want best-effort", i.Tokens)
+	if i := d.Info(); i.Tokens != driver.BestEffort || !i.ConfirmPushes {
+		t.Errorf("behind Sentinel: got tokens %v, ConfirmPushes %v, want best-effort and true", i.Tokens, i.ConfirmPushes)
 	}
 	l, err := locker.New(d, &locker.Options{TTL: 2 * time.Second})
 	if err != nil {
