@@ -25,12 +25,12 @@ type ear struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	start   sync.Once
 	// settled is closed when the first subscription was confirmed or has failed.
 	settled chan struct{}
 	settle  sync.Once
 
 	mu      sync.Mutex
+	started bool
 	tickets map[driver.Attempt]*Ticket
 	// subscriptions is how many there were. Each may be with another server.
 	subscriptions int
@@ -57,8 +57,8 @@ func newEar(client redis.UniversalClient, channel string) *ear {
 }
 
 func (e *ear) close() {
-	e.stop()
 	e.mu.Lock()
+	e.stop()
 	if e.sub != nil {
 		_ = e.sub.Close() // ends the read
 	}
@@ -66,9 +66,19 @@ func (e *ear) close() {
 	e.done.Wait()
 }
 
+// begin starts to listen, once, and not behind close.
+func (e *ear) begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.started && e.ctx.Err() == nil {
+		e.started = true
+		e.done.Go(e.listen)
+	}
+}
+
 // open waits until the driver listens, or until it is known that it does not.
 func (e *ear) open(ctx context.Context) {
-	e.start.Do(func() { e.done.Go(e.listen) })
+	e.begin()
 	select {
 	case <-e.settled:
 	case <-ctx.Done():

@@ -2,26 +2,75 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fencelock/locker/driver"
 )
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{}) // it would tell of every server that is not there
+	m.Run()
+}
 
 // deaf is a driver whose ear hears what the test tells it, and a ticket of it.
 func deaf(t *testing.T, ttl time.Duration) (*Driver, *Ticket) {
 	t.Helper()
 	d := &Driver{closed: make(chan struct{}), ear: newEar(nil, "")}
-	d.ear.start.Do(func() {})
+	d.ear.started = true
 	d.ear.settle.Do(func() { close(d.ear.settled) })
 	ticket, err := d.Listen(t.Context(), driver.Request{Key: "k", Attempt: driver.NewAttempt(), TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d, ticket.(*Ticket)
+}
+
+// Listen and calls beside Close: none starts behind it what it no longer waits for.
+func TestListenBesideClose(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRedirects: -1, DialerRetries: 1}) // nobody listens
+		d := &Driver{closed: make(chan struct{}), ear: newEar(client, "c")}
+		if err := d.use(client); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 8 {
+			all.Go(func() {
+				<-start
+				if ticket, err := d.Listen(t.Context(), driver.Request{Key: "k", Attempt: driver.NewAttempt(), TTL: time.Second}); err == nil {
+					ticket.Close()
+				}
+			})
+			all.Go(func() {
+				<-start
+				if err := d.Ping(t.Context()); err == nil {
+					t.Error("Ping: got nil, want an error")
+				}
+			})
+		}
+		all.Go(func() {
+			<-start
+			_ = d.Close()
+		})
+		close(start)
+		all.Wait()
+		if d.ear.started && d.ear.ctx.Err() == nil {
+			t.Error("the ear is open behind Close")
+		}
+		if err := d.Ping(t.Context()); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("Ping behind Close: got %v, want %v", err, driver.ErrClosed)
+		}
+		_ = client.Close()
+	}
 }
 
 // heard is what the ticket has to say at once. Nil: nothing.

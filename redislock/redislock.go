@@ -268,7 +268,7 @@ func (d *Driver) Close() error {
 	d.close.Do(func() {
 		close(d.closed)
 		d.ear.close()
-		d.running.Wait()
+		d.running.close()
 		if d.owned != nil {
 			d.result = d.owned()
 		}

@@ -48,14 +48,39 @@ type sender struct {
 	// detached: the client does not end a call with its context, so that each runs in a
 	// goroutine of its own.
 	detached bool
-	running  *sync.WaitGroup // of those
+	running  *calls // those
 	// replicas is how many must have a grant or a renewal before it counts.
 	replicas int
 }
 
+// calls are those that run in goroutines of their own.
+type calls struct {
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+// begin starts a call. False: it is closed.
+func (c *calls) begin(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.running.Go(f)
+	}
+	return !c.closed
+}
+
+// close lets no call begin any more and waits for those that have.
+func (c *calls) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.running.Wait()
+}
+
 // use takes a client of a kind that keeps a key on one server and a call in its time.
 func (s *sender) use(client redis.UniversalClient) error {
-	s.running = &sync.WaitGroup{}
+	s.running = &calls{}
 	switch c := client.(type) {
 	case *redis.Client:
 		if c == nil {
@@ -226,17 +251,24 @@ func (s *sender) exchange(ctx context.Context, cmds []redis.Cmder) []outcome {
 		return s.perform(ctx, cmds)
 	}
 	done := make(chan []outcome, 1)
-	s.running.Go(func() { done <- s.perform(ctx, cmds) })
+	if !s.running.begin(func() { done <- s.perform(ctx, cmds) }) {
+		return alike(len(cmds), driver.ErrClosed)
+	}
 	select {
 	case got := <-done:
 		return got
-	case <-ctx.Done():
-		got := make([]outcome, len(cmds))
-		for i := range got { // it may be written at this very moment
-			got[i].err = driver.Wrap(driver.ErrAmbiguous, ctx.Err())
-		}
-		return got
+	case <-ctx.Done(): // it may be written at this very moment
+		return alike(len(cmds), driver.Wrap(driver.ErrAmbiguous, ctx.Err()))
 	}
+}
+
+// alike is one error for every command.
+func alike(n int, err error) []outcome {
+	got := make([]outcome, n)
+	for i := range got {
+		got[i].err = err
+	}
+	return got
 }
 
 // perform is exchange, as long as the client takes.
@@ -298,7 +330,7 @@ func (s *sender) confirmed(runs []*run, wait outcome) {
 func failure(err error, written bool) error {
 	var reply redis.Error
 	switch {
-	case errors.Is(err, driver.ErrAmbiguous):
+	case errors.Is(err, driver.ErrAmbiguous), errors.Is(err, driver.ErrClosed):
 		return err
 	case errors.As(err, &reply):
 		return replied(err)
