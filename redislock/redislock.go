@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -58,7 +59,13 @@ func (d *Driver) enterRequest(ctx context.Context, r driver.Request) error {
 	if r.TTL < minTTL {
 		return driver.ErrInvalidTTL
 	}
-	return d.enter(ctx)
+	if err := d.enter(ctx); err != nil {
+		return err
+	}
+	if r.Floor >= driver.MaxToken { // raised to it, the counter would have no token for anybody
+		return driver.Wrap(driver.ErrTokenRegression, fmt.Errorf("no token is left above the floor %d", uint64(r.Floor)))
+	}
+	return nil
 }
 
 // TryAcquire grants the key if it is free and nobody live waits: one script, which checks,

@@ -106,6 +106,27 @@ func TestLastToken(t *testing.T) {
 	}
 }
 
+// An attempt that only a token above the last one would do for takes none from the others.
+func TestLastFloor(t *testing.T) {
+	t.Parallel()
+	d, err := open(t.Context(), shared(t).Addr(), &redislock.Options{Namespace: namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	r := request("k")
+	r.Floor = driver.MaxToken
+	if _, err := d.TryAcquire(short(t), r); !errors.Is(err, driver.ErrTokenRegression) {
+		t.Errorf("TryAcquire: got %v, want %v", err, driver.ErrTokenRegression)
+	}
+	if _, err := d.(driver.Queuer).Enqueue(short(t), r); !errors.Is(err, driver.ErrTokenRegression) {
+		t.Errorf("Enqueue: got %v, want %v", err, driver.ErrTokenRegression)
+	}
+	if token := granted(t, d, "k"); token != 1 {
+		t.Errorf("the next one's token: got %v, want 1: the counter as it was", token)
+	}
+}
+
 // With tokens=clock-floor tokens go on rising when all counters were lost; without, whoever
 // saw a greater one notices, and can go on above it.
 func TestClockFloor(t *testing.T) {
