@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -91,7 +92,11 @@ func (d *Driver) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant
 	}
 	// A place in the queue was given it, for a claim window. What remains counts from a
 	// request whose send was noted; the clock behind that is too dear for every try.
-	return d.place(ctx, r, d.pollRun(r))
+	g, err := d.place(ctx, r, d.pollRun(r))
+	if err != nil { // whatever it is: the attempt had the key a moment ago
+		err = driver.Wrap(driver.ErrAmbiguous, errors.New("granted from the queue, and then: "+err.Error()))
+	}
+	return g, err
 }
 
 // Enqueue takes a place at the end of the queue, or the key itself.

@@ -1,10 +1,14 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/conformance/live"
@@ -273,5 +277,62 @@ func TestFence(t *testing.T) {
 	}
 	if _, err := redislock.Token(other); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Token of another backend's lease: got %v, want %v", err, driver.ErrUnsupported)
+	}
+}
+
+// stumbling answers one script, the n-th from now on, with an error and does not send it.
+type stumbling struct {
+	n   atomic.Int64
+	err error
+}
+
+func (*stumbling) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*stumbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *stumbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" && s.n.Add(-1) == 0 {
+			cmd.SetErr(s.err)
+			return s.err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A try that finds what its place in the queue was granted asks how long that lasts. If that
+// fails, however definitely, the key is still the attempt's.
+func TestTryFindsQueuedGrant(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{
+		Addr: shared(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Second, WriteTimeout: time.Second, // keeps its hooks
+	})
+	defer func() { _ = c.Close() }()
+	hook := &stumbling{err: redis.ErrPoolTimeout}
+	c.AddHook(hook)
+	d, err := redislock.NewDriver(short(t), c, &redislock.Options{Namespace: namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	g, err := d.TryAcquire(short(t), request("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request("k")
+	if _, err := d.Enqueue(short(t), r); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	if err := d.Release(short(t), g); err != nil {
+		t.Fatal(err)
+	}
+	hook.n.Store(2)
+	if g, err := d.TryAcquire(short(t), r); !errors.Is(err, driver.ErrAmbiguous) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("TryAcquire whose second request fails: got token %v and %v, want %v", g.Token, err, driver.ErrAmbiguous)
+	}
+	if next, err := d.TryAcquire(short(t), r); err != nil || next.Token <= g.Token {
+		t.Errorf("the same again: got token %v and %v, want what the queue granted, above %v", next.Token, err, g.Token)
 	}
 }
