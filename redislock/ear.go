@@ -34,14 +34,17 @@ type ear struct {
 	tickets map[driver.Attempt]*Ticket
 	// subscriptions is how many there were. Each may be with another server.
 	subscriptions int
-	// silence is how long the connection may be silent before it is asked whether it lives.
-	silence time.Duration
-	sub     *redis.PubSub
+	// polls is how many tickets there are of each poll interval.
+	polls map[time.Duration]int
+	sub   *redis.PubSub
 }
 
 const (
 	// longestSilence is the longest poll interval.
 	longestSilence = 5 * time.Second
+	// pongWithin is the least time that an answer to a ping is given: a slow network is no
+	// dead one.
+	pongWithin = time.Second
 	// firstPause is the pause before a broken subscription is opened again, doubling up to
 	// lastPause.
 	firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
@@ -50,7 +53,7 @@ const (
 func newEar(client redis.UniversalClient, channel string) *ear {
 	e := &ear{
 		client: client, channel: channel, settled: make(chan struct{}),
-		tickets: map[driver.Attempt]*Ticket{}, silence: longestSilence,
+		tickets: map[driver.Attempt]*Ticket{}, polls: map[time.Duration]int{},
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
@@ -115,6 +118,9 @@ func (e *ear) hear() (heard bool) {
 	asked := false // whether it lives
 	for {
 		silence, listeners := e.patience()
+		if asked {
+			silence = max(silence, pongWithin)
+		}
 		msg, err := sub.ReceiveTimeout(e.ctx, silence)
 		var late net.Error
 		switch {
@@ -143,10 +149,16 @@ func (e *ear) subscription() *redis.PubSub {
 	return e.sub
 }
 
+// patience is how long the connection may be silent before it is asked whether it lives:
+// the shortest poll interval of those who wait.
 func (e *ear) patience() (silence time.Duration, listeners int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.silence, len(e.tickets)
+	silence = longestSilence
+	for poll := range e.polls {
+		silence = min(silence, poll)
+	}
+	return silence, len(e.tickets)
 }
 
 // take is told what came.
@@ -225,7 +237,9 @@ type Ticket struct {
 	roused chan struct{}     // there is a new subscription
 
 	clock driver.ServerClock
-	early *push // what overtook the answer that tells the clock; guarded by the ear's lock
+	// What the ear's lock guards.
+	early  *push // what overtook the answer that tells the clock
+	closed bool
 }
 
 // judge turns a push into a grant once the server's clock is known. Whoever calls it holds
@@ -263,7 +277,7 @@ func (d *Driver) Listen(ctx context.Context, r driver.Request) (driver.Ticket, e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tickets[r.Attempt] = t
-	e.silence = min(e.silence, driver.PollInterval(r.TTL))
+	e.polls[driver.PollInterval(r.TTL)]++
 	return t, nil
 }
 
@@ -309,10 +323,15 @@ func (t *Ticket) Close() {
 	e := t.driver.ear
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if t.closed {
+		return
+	}
+	t.closed = true
 	if e.tickets[t.req.Attempt] == t {
 		delete(e.tickets, t.req.Attempt)
 	}
-	if len(e.tickets) == 0 {
-		e.silence = longestSilence
+	poll := driver.PollInterval(t.req.TTL)
+	if e.polls[poll]--; e.polls[poll] == 0 {
+		delete(e.polls, poll)
 	}
 }

@@ -138,3 +138,26 @@ func TestPushIsBounded(t *testing.T) {
 		t.Errorf("it promises %v from the send, want at most %v: a claim window from now", g.Left, most)
 	}
 }
+
+// One waiter with a short ttl makes the connection watched closely, as long as it is there.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	d, long := deaf(t, 12*time.Second)
+	want := func(what string, want time.Duration, listeners int) {
+		t.Helper()
+		if got, n := d.ear.patience(); got != want || n != listeners {
+			t.Errorf("silence %s: got %v with %d listeners, want %v with %d", what, got, n, want, listeners)
+		}
+	}
+	want("of one", 3*time.Second, 1)
+	short, err := d.Listen(t.Context(), driver.Request{Key: "k", Attempt: driver.NewAttempt(), TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("beside a short one", 250*time.Millisecond, 2)
+	short.Close()
+	short.Close()
+	want("behind the short one", 3*time.Second, 1)
+	long.Close()
+	want("of nobody", longestSilence, 0)
+}
