@@ -269,15 +269,18 @@ func (d *Driver) Listen(ctx context.Context, r driver.Request) (driver.Ticket, e
 		return nil, err
 	}
 	r.TTL = granular(r.TTL)
-	d.ear.open(ctx)
 	t := &Ticket{
 		driver: d, req: r, grants: make(chan driver.Grant, 1), roused: make(chan struct{}, 1),
 	}
 	e := d.ear
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mu.Lock() // the ticket is there first: it says how closely the connection is watched
 	e.tickets[r.Attempt] = t
 	e.polls[driver.PollInterval(r.TTL)]++
+	e.mu.Unlock()
+	e.open(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	drain(t.roused) // it has asked for nothing yet that it could have missed
 	return t, nil
 }
 
