@@ -138,11 +138,14 @@ func parseAnswer(reply any) (a answer, err error) {
 	return a, err
 }
 
-// noToken is why the counter did not give a token: it has reached the end, or it is no
-// counter.
+// noToken is why the counter did not give a token: it has reached the end, the user may not
+// raise it, or it is no counter.
 func noToken(why string) error {
 	if strings.Contains(why, "overflow") {
 		return driver.Wrap(driver.ErrTokenRegression, fmt.Errorf("no token is left: %s", why))
+	}
+	if forbidden(why) {
+		return driver.Wrap(driver.ErrUnavailable, advised(errors.New(why)))
 	}
 	return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("the bucket's counter: %s", why))
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/sha1" //nolint:gosec // the name that Redis gives to a script
 	"embed"
 	"encoding/hex"
+	"strconv"
+	"strings"
 )
 
 //go:embed lua/*.lua
@@ -13,7 +15,12 @@ var lua embed.FS
 type script struct {
 	source string
 	sha    any // a string, as a command takes it
+	// early are the numbers of the lines before which nothing was written that matters.
+	early map[string]bool
 }
+
+// nothingYet ends those lines.
+const nothingYet = "-- so far nothing\n"
 
 // newScript reads programs from lua/ and puts them one behind the other. The flags are
 // Redis's own (7.0): without them a script that would write on a replica, or beyond the
@@ -32,8 +39,15 @@ func newScript(flags string, files ...string) script {
 		}
 		source += string(b)
 	}
+	early, number := map[string]bool{}, 0
+	for line := range strings.Lines(source) {
+		number++
+		if strings.HasSuffix(line, nothingYet) {
+			early[strconv.Itoa(number)] = true
+		}
+	}
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
+	return script{source: source, sha: hex.EncodeToString(sum[:]), early: early}
 }
 
 // What frees, keeps or looks at a lock works at the memory limit too; what would make a new

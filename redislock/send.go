@@ -209,9 +209,28 @@ func (s *sender) together(ctx context.Context, runs []*run) {
 	}
 	for _, r := range runs {
 		if r.err != nil {
-			r.err = failure(r.err, g.written.Load())
+			r.err = r.failed(g.written.Load())
 		}
 	}
+}
+
+// failed is failure, knowing the script: where the user lacks the permission for a call
+// before which nothing was written, the error is definite.
+func (r *run) failed(written bool) error {
+	if _, at, ok := strings.Cut(r.err.Error(), "@user_script:"); ok && forbidden(r.err.Error()) {
+		if line, _, _ := strings.Cut(at, "."); r.script.early[line] {
+			return driver.Wrap(driver.ErrUnavailable, advised(r.err))
+		}
+	}
+	return failure(r.err, written)
+}
+
+// forbidden reports whether an error of a script, or of a call in it, says that the user
+// lacks a permission.
+func forbidden(text string) bool {
+	return strings.Contains(text, "NOPERM") ||
+		strings.Contains(text, "The user executing the script can't") || // Redis 7.0
+		strings.Contains(text, "ACL failure in script") // later, and Valkey
 }
 
 // outcome is what came of one command, apart from the command: a detached call that is
@@ -351,7 +370,7 @@ func replied(err error) error {
 	case strings.Contains(text, "WRONGTYPE"):
 		return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("a key of the namespace is something else's: %w", err))
 	case strings.Contains(text, "script: "):
-		return driver.Wrap(driver.ErrAmbiguous, err)
+		return driver.Wrap(driver.ErrAmbiguous, advised(err))
 	}
 	return driver.Wrap(driver.ErrUnavailable, advised(err))
 }

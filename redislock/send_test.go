@@ -3,7 +3,10 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +47,29 @@ func TestFailure(t *testing.T) {
 		}
 		if driver.IsAmbiguous(got) != errors.Is(k.want, driver.ErrAmbiguous) {
 			t.Errorf("failure(%v, %v): IsAmbiguous: got %v", k.err, k.written, driver.IsAmbiguous(got))
+		}
+	}
+}
+
+// Where a permission is missing inside a script, the line says whether anything was written.
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	first := 0
+	for n := range 500 {
+		if tryScript.early[strconv.Itoa(n)] {
+			first = n
+			break
+		}
+	}
+	for _, text := range []string{
+		"ERR The user executing the script can't run this command or subcommand script: abc, on @user_script:%d.",
+		"ERR ACL failure in script: User app has no permissions to run the 'get' command script: abc, on @user_script:%d.",
+	} {
+		for line, want := range map[int]error{first: driver.ErrUnavailable, 1: driver.ErrAmbiguous} {
+			r := &run{script: &tryScript, err: reply(fmt.Sprintf(text, line))}
+			if got := r.failed(true); !errors.Is(got, want) || !strings.Contains(got.Error(), "redis.md") {
+				t.Errorf("failed(%v): got %v, want %v with advice", r.err, got, want)
+			}
 		}
 	}
 }

@@ -206,7 +206,7 @@ func advised(err error) error {
 		advice = "the server does not speak TLS at this port: use redis://"
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		advice = "check the user and the password"
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case forbidden(err.Error()):
 		advice = "the user lacks a permission that docs/backends/redis.md lists"
 	case redis.HasErrorPrefix(err, "READONLY"):
 		advice = "this is a replica: connect to its primary"

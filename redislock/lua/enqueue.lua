@@ -3,7 +3,7 @@
 local attempt, ttl, tail, floor, confirm = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local horizon, claim, channel = ARGV[8], ARGV[9], ARGV[10]
 
-local value, why, _ = redis.call('GET', LOCK), nil, nil
+local value, why, _ = redis.call('GET', LOCK), nil, nil -- so far nothing
 if not value then
   value, why = hand_on(attempt)
   if not value and not why then
@@ -15,14 +15,14 @@ else
 end
 if mine(value, attempt) then return found(value, confirm) end
 
-local place = redis.call('ZSCORE', QUEUE, attempt)
+local place = redis.call('ZSCORE', QUEUE, attempt) -- so far nothing
 if place and not alive(attempt, horizon) then
   remove(attempt) -- it was silent for too long, and others came meanwhile
   place = nil
 end
 if not place then
-  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')
-  redis.call('ZREMRANGEBYSCORE', LIVE, '-inf', millis - LONGEST)
+  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES') -- so far nothing
+  redis.call('ZREMRANGEBYSCORE', LIVE, '-inf', millis - LONGEST) -- so far nothing
   redis.call('HSET', PLACES, attempt, table.concat({horizon, claim, floor, channel, tail}, ' '))
   redis.call('ZADD', QUEUE, (last[2] or 0) + 1, attempt)
 end

@@ -3,8 +3,8 @@
 -- The answer begins with the mark that stands against the token, or with an empty string.
 local token = ARGV[1]
 
-local mark = redis.call('GET', KEYS[1]) or '0'
+local mark = redis.call('GET', KEYS[1]) or '0' -- so far nothing
 if #token < #mark or (#token == #mark and token < mark) then return {mark} end
-if ARGV[2] == '1' and token ~= mark then redis.call('SET', KEYS[1], token) end
+if ARGV[2] == '1' and token ~= mark then redis.call('SET', KEYS[1], token) end -- so far nothing
 if #ARGV < 4 then return {''} end
 return {'', redis.call(unpack(ARGV, 3, #ARGV - 1))}

@@ -2,6 +2,8 @@
 --
 -- ARGV[1] is the namespace's token base, ARGV[2] is 1 if tokens never fall below the clock.
 -- Every script reads before it writes: a key of a wrong type stops it with nothing done.
+-- "So far nothing" marks the calls before which no grant, no place and no end of one was
+-- written: where the user lacks the permission for one of them, that is what is answered.
 
 local LOCK, TOKEN, QUEUE, PLACES, LIVE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
@@ -14,7 +16,7 @@ local TRIED, QUEUED = 't', 'q'
 -- The longest horizon there is, in milliseconds: three poll intervals of 5 s.
 local LONGEST = 15000
 
-local clock = redis.call('TIME')
+local clock = redis.call('TIME') -- so far nothing
 local micros = clock[1] * 1000000 + clock[2]
 local millis = math.floor(micros / 1000)
 
@@ -33,17 +35,17 @@ local function draw(floor)
     local now = string.format('%.0f', micros)
     if less(floor, now) then floor = now end
   end
-  if floor ~= '0' and less(redis.call('GET', TOKEN) or ARGV[1], floor) then
-    redis.call('SET', TOKEN, floor)
+  if floor ~= '0' and less(redis.call('GET', TOKEN) or ARGV[1], floor) then -- so far nothing
+    redis.call('SET', TOKEN, floor) -- so far nothing
   end
   local n = redis.pcall('INCR', TOKEN)
   if n == 1 and ARGV[1] ~= '0' then -- the first ever: tokens begin above the base
-    redis.call('SET', TOKEN, ARGV[1])
+    redis.call('SET', TOKEN, ARGV[1]) -- so far nothing
     n = redis.pcall('INCR', TOKEN)
   end
   if type(n) == 'table' then return nil, n.err end
   if n < 9007199254740992 then return string.format('%.0f', n) end
-  return redis.call('GET', TOKEN)
+  return redis.call('GET', TOKEN) -- so far nothing
 end
 
 -- give makes the grant and returns the lock's value and the token, or why it cannot.
@@ -51,7 +53,7 @@ local function give(attempt, lasts, how, tail, floor)
   local token, why = draw(floor)
   if not token then return nil, nil, why end
   local value = table.concat({attempt, token, string.format('%.0f', micros), how, tail}, ' ')
-  redis.call('SET', LOCK, value, 'PX', lasts)
+  redis.call('SET', LOCK, value, 'PX', lasts) -- so far nothing
   return value, token
 end
 
@@ -72,7 +74,7 @@ end
 
 -- alive reports whether a place was heard of within its horizon.
 local function alive(attempt, horizon)
-  local seen = redis.call('ZSCORE', LIVE, attempt)
+  local seen = redis.call('ZSCORE', LIVE, attempt) -- so far nothing
   return seen and millis - seen < tonumber(horizon)
 end
 
@@ -85,9 +87,9 @@ end
 -- first returns the first live place and what it asked for. Dead ones before it go.
 local function first()
   while true do
-    local attempt = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    local attempt = redis.call('ZRANGE', QUEUE, 0, 0)[1] -- so far nothing
     if not attempt then return nil end
-    local place = redis.call('HGET', PLACES, attempt)
+    local place = redis.call('HGET', PLACES, attempt) -- so far nothing
     if place then
       local horizon, claim, floor, channel, tail = string.match(place, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
       if horizon and alive(attempt, horizon) then

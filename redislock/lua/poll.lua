@@ -2,7 +2,7 @@
 -- ARGV: base, clock, attempt, horizon, confirm.
 local attempt, horizon, confirm = ARGV[3], ARGV[4], ARGV[5]
 
-local value, why = redis.call('GET', LOCK), nil
+local value, why = redis.call('GET', LOCK), nil -- so far nothing
 if not value then
   value, why = hand_on(attempt)
   if why then return {EXHAUSTED, why} end

@@ -2,10 +2,10 @@
 -- ARGV: base, clock, attempt. The token is not compared: attempts are unique.
 local attempt = ARGV[3]
 
-local value = redis.call('GET', LOCK)
+local value = redis.call('GET', LOCK) -- so far nothing
 local had = 0
 if value and mine(value, attempt) then
-  redis.call('DEL', LOCK)
+  redis.call('DEL', LOCK) -- so far nothing
   value, had = nil, 1
 elseif redis.call('EXISTS', QUEUE) == 1 then
   had = remove(attempt)

@@ -1,8 +1,8 @@
 -- One attempt. ARGV: base, clock, attempt, ttl, tail, floor, confirm.
 local attempt, ttl, tail, floor, confirm = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
-local value, why = redis.call('GET', LOCK), nil
-if not value and redis.call('EXISTS', QUEUE) == 1 then
+local value, why = redis.call('GET', LOCK), nil -- so far nothing
+if not value and redis.call('EXISTS', QUEUE) == 1 then -- so far nothing
   value, why = hand_on(attempt) -- those who wait come first
   if why then return {EXHAUSTED, why} end
 end

@@ -100,6 +100,60 @@ func TestPasswordChanged(t *testing.T) {
 	}
 }
 
+// Whatever permission is missing inside a script, the error names that, and is definite where
+// the attempt has got nothing.
+func TestMissingPermission(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Own: true})
+	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := opened(short(t), &redis.Options{Addr: s.Addr(), Username: "app", Password: "pw"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	held, err := d.TryAcquire(short(t), request("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func() error { _, err := d.TryAcquire(short(t), request("k")); return err }
+	enqueue := func() error { _, err := d.(driver.Queuer).Enqueue(short(t), request("held")); return err }
+	renew := func() error { _, err := d.Renew(short(t), held); return err }
+	release := func() error { return d.Release(short(t), held) }
+	inspect := func() error { _, err := d.(driver.Inspector).Inspect(short(t), "held"); return err }
+	for _, k := range []struct {
+		what, command string
+		ask           func() error
+		want          error
+	}{
+		{"try", "time", try, driver.ErrUnavailable},
+		{"try", "get", try, driver.ErrUnavailable},
+		{"try", "exists", try, driver.ErrUnavailable},
+		{"try", "incr", try, driver.ErrUnavailable},
+		{"try", "set", try, driver.ErrUnavailable},
+		{"enqueue", "zrange", enqueue, driver.ErrUnavailable},
+		{"enqueue", "zadd", enqueue, driver.ErrAmbiguous},
+		{"renew", "pexpire", renew, driver.ErrUnavailable},
+		{"inspect", "pttl", inspect, driver.ErrUnavailable},
+		{"release", "del", release, driver.ErrUnavailable},
+	} {
+		if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "-"+k.command); err != nil {
+			t.Fatal(err)
+		}
+		err := k.ask()
+		if !errors.Is(err, k.want) || errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), "permission") {
+			t.Errorf("%s without %s: got %v, want %v, and the permission named", k.what, k.command, err, k.want)
+		}
+		if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "+"+k.command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(renew(), try()); err != nil {
+		t.Errorf("behind all that: got %v, want the lease renewed and the other key free", err)
+	}
+}
+
 // The permissions that docs/backends/redis.md lists are enough, and without CONFIG and INFO
 // nothing is claimed of durability.
 func TestLeastPermissions(t *testing.T) {
