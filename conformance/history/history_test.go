@@ -61,6 +61,8 @@ func TestCheck(t *testing.T) {
 		{name: "renewal changes the token", ops: []history.Op{grant(1, 1, 0, 2), op(renew, ok, 1, 2, 10, 12)}, want: "changed the token"},
 		{name: "false loss", ops: []history.Op{grant(1, 1, 0, 2), op(renew, lost, 1, 1, 10, 12)}, want: "told that"},
 		{name: "loss behind the expiry", ops: []history.Op{grant(1, 1, 0, 2), op(renew, lost, 1, 1, 95, 101)}},
+		{name: "loss behind the expiry, and an undo that finds it", ops: []history.Op{grant(1, 1, 0, 2), op(renew, lost, 1, 1, 95, 101), op(release, ok, 1, 1, 110, 112)}},
+		{name: "loss behind a renewal", ops: []history.Op{grant(1, 1, 0, 2), op(renew, ok, 1, 1, 50, 52), op(renew, lost, 1, 1, 95, 101)}, want: "told that"},
 		{name: "loss behind a break", ops: []history.Op{grant(1, 1, 0, 2),
 			{Kind: history.Break, Outcome: ok, Key: "k", Token: 1, Call: 3, Return: 4, Until: 4}, op(renew, lost, 1, 1, 10, 12)}},
 		{name: "refused beside a holder", ops: []history.Op{grant(1, 1, 0, 2), op(acquire, refused, 2, 0, 10, 12)}, opts: history.Options{Refusals: true}},
