@@ -171,7 +171,21 @@ func TestSlotMoves(t *testing.T) {
 		st, err := lockers[0].Inspect(t.Context(), "k")
 		return err == nil && st.Waiters == 1
 	})
-	moveSlot(t, c, ns)
+	third, err := openCluster(short(t), c, true, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = third.Close() }()
+	moveSlot(t, c, ns, func() {
+		if err := lease.Renew(short(t)); err != nil {
+			t.Errorf("a renewal during the move: %v", err)
+		}
+		// Some of the keys that a try needs are here and some there: it may be told to try again.
+		g, err := third.TryAcquire(short(t), request("k"))
+		if !errors.Is(err, driver.ErrHeld) && !(errors.Is(err, driver.ErrUnavailable) && strings.Contains(err.Error(), "TRYAGAIN")) {
+			t.Errorf("TryAcquire during the move: got token %v and %v, want %v, or %v until it is over", g.Token, err, driver.ErrHeld, driver.ErrUnavailable)
+		}
+	})
 	end := time.Now().Add(3 * time.Second)
 	eventually(t, 5*time.Second, "renewals go on", func() bool {
 		if err := lease.Err(); err != nil {
@@ -195,8 +209,8 @@ func TestSlotMoves(t *testing.T) {
 }
 
 // moveSlot moves the only slot that the namespace's locks are in to another node, as redis-cli
-// --cluster reshard does, key by key.
-func moveSlot(t *testing.T, c *live.RedisCluster, ns string) {
+// --cluster reshard does, key by key, and calls between when the first is there and others are not.
+func moveSlot(t *testing.T, c *live.RedisCluster, ns string, between func()) {
 	t.Helper()
 	var from, to *live.RedisServer
 	var lock string
@@ -209,17 +223,24 @@ func moveSlot(t *testing.T, c *live.RedisCluster, ns string) {
 	slot, fromID, toID := tell(t, from, "CLUSTER", "KEYSLOT", lock), tell(t, from, "CLUSTER", "MYID"), tell(t, to, "CLUSTER", "MYID")
 	tell(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 	tell(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
-	for {
+	for moved := 0; ; moved++ {
 		v, err := from.Do(t.Context(), "CLUSTER", "GETKEYSINSLOT", slot, "1")
 		keys, _ := v.([]any)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(keys) == 0 {
+			if moved < 3 {
+				t.Errorf("keys of the slot: got %d, want a lock and its queue", moved)
+			}
 			break
+		}
+		if moved > 0 {
+			between()
 		}
 		tell(t, from, "MIGRATE", to.Name(), "6379", fmt.Sprint(keys[0]), "0", "5000")
 	}
+	between()
 	for _, n := range []*live.RedisServer{to, from} {
 		tell(t, n, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
