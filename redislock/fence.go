@@ -40,8 +40,12 @@ type Fence struct {
 // NewFence is a fence around the resource with that name. It keeps the greatest token in the
 // key {name}:mark, which must not be deleted, and the value of Read and Write in
 // {name}:value. Other keys that Do writes should have the hash tag {name}; in a Cluster they
-// must. The client is of a kind that NewDriver takes, and nothing is sent yet.
+// must. The name is not empty and does not begin with a closing brace. The client is of a kind
+// that NewDriver takes, and nothing is sent yet.
 func NewFence(client redis.UniversalClient, resource string) (*Fence, error) {
+	if resource == "" || resource[0] == '}' {
+		return nil, fmt.Errorf("%s: fence %q: want a name that a hash tag can hold: not empty, and no brace first", name, resource)
+	}
 	f := &Fence{name: resource, mark: "{" + resource + "}:mark", value: "{" + resource + "}:value"}
 	if err := f.use(client); err != nil {
 		return nil, f.failed(err)
@@ -76,8 +80,9 @@ func (f *Fence) Write(ctx context.Context, t driver.Token, value string) error {
 
 // Do runs one command of Redis, if no greater token was seen, and raises the mark, in one
 // step. It returns the command's reply. A refusal is a *fence.StaleError and has changed
-// nothing. An error of the command itself comes after the mark was raised. An unknown
-// outcome is driver.ErrAmbiguous.
+// nothing. An error of the command itself, driver.ErrUnavailable or driver.ErrCorrupt beside
+// the redis.Error, comes after the mark was raised. A mark that is no number is
+// driver.ErrCorrupt, and stays. An unknown outcome is driver.ErrAmbiguous.
 func (f *Fence) Do(ctx context.Context, t driver.Token, cmd ...any) (any, error) {
 	return f.send(ctx, t, "1", cmd)
 }
@@ -103,6 +108,9 @@ func (f *Fence) send(ctx context.Context, t driver.Token, raise string, cmd []an
 	}
 	if len(answer) < 2 {
 		return nil, nil
+	}
+	if err, wrong := answer[1].(error); wrong { // the command's own
+		return nil, f.failed(replied(err))
 	}
 	return answer[1], nil
 }

@@ -248,6 +248,35 @@ func TestFence(t *testing.T) {
 	if _, err := f.Read(short(t), 2); !errors.Is(err, driver.ErrStale) {
 		t.Errorf("Read with an old token: got %v, want %v", err, driver.ErrStale)
 	}
+	if err := f.Write(short(t), 3, "text"); err != nil {
+		t.Fatal(err)
+	}
+	var reply redis.Error
+	if _, err := f.Do(short(t), 4, "INCRBY", "{"+ns+"}:value", 5); !errors.Is(err, driver.ErrUnavailable) || !errors.As(err, &reply) {
+		t.Errorf("a command that Redis refuses: got %v, want %v and its error", err, driver.ErrUnavailable)
+	}
+	if _, err := f.Do(short(t), 4, "HGETALL", "{"+ns+"}:value"); !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("a command for another type: got %v, want %v", err, driver.ErrCorrupt)
+	}
+	if v, err := f.Do(short(t), 4, "GET", "{"+ns+"}:none"); v != nil || err != nil {
+		t.Errorf("a command that finds nothing: got %v and %v, want neither", v, err)
+	}
+	for _, mark := range []string{"", "junk", "-1", "99999999999999999999"} {
+		if _, err := s.Do(t.Context(), "SET", "{"+ns+"}:mark", mark); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Write(short(t), driver.MaxToken, "v"); !errors.Is(err, driver.ErrCorrupt) {
+			t.Errorf("with the mark %q: got %v, want %v", mark, err, driver.ErrCorrupt)
+		}
+		if v, err := s.Do(t.Context(), "GET", "{"+ns+"}:mark"); v != mark {
+			t.Errorf("the mark behind it: got %q and %v, want %q as it was", v, err, mark)
+		}
+	}
+	for _, name := range []string{"", "}name"} {
+		if _, err := redislock.NewFence(d.(client).redis, name); err == nil {
+			t.Errorf("NewFence(%q): got nil, want an error: its keys would be in two slots", name)
+		}
+	}
 	l, err := locker.New(d, nil)
 	if err != nil {
 		t.Fatal(err)
