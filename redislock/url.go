@@ -151,6 +151,15 @@ func (s secrets) encrypt(c *tls.Config) *tls.Config {
 	return c
 }
 
+// eachHost is encrypt where more hosts than the URL's first are dialled: every connection
+// verifies its own, and not the one that go-redis puts there.
+func (s secrets) eachHost(c *tls.Config) *tls.Config {
+	if c != nil {
+		c.ServerName = ""
+	}
+	return s.encrypt(c)
+}
+
 // or returns the file's password, or the URL's if there is no file.
 func (s secrets) or(password string) string {
 	if s.password != "" {
@@ -197,7 +206,7 @@ func openSentinel(url string, s secrets) (redis.UniversalClient, error) {
 	if o.MasterName == "" {
 		return nil, errors.New("want ?master_name=…, as the Sentinels call the server")
 	}
-	o.Password, o.TLSConfig = s.or(o.Password), s.encrypt(o.TLSConfig)
+	o.Password, o.TLSConfig = s.or(o.Password), s.eachHost(o.TLSConfig)
 	o.DisableIdentity, o.PipelinePoolSize = true, onePool
 	o.DialerRetries, o.DialTimeout = dialOnce, cmp.Or(o.DialTimeout, dialTimeout)
 	return redis.NewFailoverClient(o), nil
@@ -208,7 +217,7 @@ func openCluster(url string, s secrets) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Password, o.TLSConfig = s.or(o.Password), s.encrypt(o.TLSConfig)
+	o.Password, o.TLSConfig = s.or(o.Password), s.eachHost(o.TLSConfig)
 	o.MaintNotificationsConfig, o.DisableIdentity, o.PipelinePoolSize = quiet(), true, onePool
 	o.DialerRetries, o.DialTimeout = dialOnce, cmp.Or(o.DialTimeout, dialTimeout)
 	o.ContextTimeoutEnabled = true
