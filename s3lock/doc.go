@@ -51,9 +51,8 @@
 // Last-Modified: both are the store's. It is used only where a probe, made when the
 // namespace is created, found that the two agree, and every later reply is compared; what
 // does not fit, and expiry=observed, leads to the observed rule: a contender must see the
-// object unchanged for the whole validity on its own clock. A record that is by the store's
-// clock older than an hour and ten validities is given up at the second look. Info says
-// which rule is used.
+// object unchanged for the whole validity on its own clock. A process that looks only once is
+// refused by a dead holder's record until it waits that long. Info says which rule is used.
 //
 // # Errors
 //

@@ -28,7 +28,6 @@ type version struct {
 	etag string
 	// modified is its Last-Modified, once a reply told it: a 304 need not.
 	modified time.Time
-	validity time.Duration
 }
 
 var _ epoch.Store = (*store)(nil)
@@ -73,7 +72,7 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	v := version{etag: got.etag, modified: got.modified}
 	view := epoch.View{ID: v.etag}
 	if got.unchanged {
-		v.modified, v.validity = known.modified, known.validity
+		v.modified = known.modified
 		view.Unchanged, view.Version = true, v
 		s.age(&view, v, got.answer)
 		return view, nil
@@ -88,8 +87,6 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	}
 	view.Ended = view.Ending.Kind.Ends()
 	view.Broken = view.Ending.Kind != "" && !view.Ended
-	v.validity = view.Validity()
-	view.Version = v
 	s.age(&view, v, got.answer)
 	return view, nil
 }
@@ -99,24 +96,13 @@ func damaged(v version, body []byte) epoch.View {
 	return epoch.View{Version: v, ID: v.etag, Record: epoch.Record{Shift: epoch.ShiftOf(body)}}
 }
 
-// staleValidities and staleAtLeast say when a record is far older than any lease, though
-// the store's clocks are not good enough to say how old.
-const (
-	staleValidities = 10
-	staleAtLeast    = time.Hour
-)
-
-// age says how long ago the record was written, by the store's own clock.
+// age says how long ago the record was written, by the store's own clock. One that is not
+// trusted says nothing, however old a record looks: it may be off by any time.
 func (s *store) age(view *epoch.View, v version, a *answer) {
-	if a.date.IsZero() || v.modified.IsZero() {
+	if a.date.IsZero() || v.modified.IsZero() || !s.clock.trusted() {
 		return
 	}
-	idle := max(a.date.Sub(v.modified), 0)
-	if s.clock.trusted() {
-		view.Known, view.Idle, view.Margin = true, idle, margin
-		return
-	}
-	view.Stale = idle > max(staleValidities*v.validity, staleAtLeast)
+	view.Known, view.Idle, view.Margin = true, max(a.date.Sub(v.modified), 0), margin
 }
 
 // Create is one PUT, only if there is no object of the name.
@@ -142,7 +128,7 @@ func (s *store) Create(ctx context.Context, key string, n uint64, r epoch.Record
 		}
 		return nil
 	})
-	return version{etag: etag, validity: r.Validity()}, err
+	return version{etag: etag}, err
 }
 
 // Beat is one PUT, only if the object has not changed.
@@ -180,7 +166,7 @@ func (s *store) rewrite(ctx context.Context, key string, n uint64, v epoch.Versi
 			return nil
 		}
 	})
-	return version{etag: etag, validity: r.Validity()}, err
+	return version{etag: etag}, err
 }
 
 // The pauses behind a 409, where nobody has won yet.
