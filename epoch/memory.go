@@ -26,7 +26,6 @@ type known struct {
 	shared bool           // others used the numbers after ours: look before the next try
 	last   *View          // what the last read of n showed
 	first  driver.Instant // when the first answer with last.ID arrived
-	looked int            // how many answers had this ID
 }
 
 // sight is a View, and how long the record is known not to have changed: from the
@@ -34,10 +33,9 @@ type known struct {
 // send, or to the arrival, a renewal in between could be missed.
 type sight struct {
 	View
-	n      uint64
-	sent   driver.Instant
-	quiet  time.Duration
-	looked int
+	n     uint64
+	sent  driver.Instant
+	quiet time.Duration
 }
 
 // read reads one record and remembers it.
@@ -74,8 +72,7 @@ func (m *memory) saw(key string, n uint64, v View, sent, arrived driver.Instant)
 		*k = known{n: n, first: arrived}
 	}
 	k.warm, k.shared, k.last = false, shared, &v
-	k.looked++
-	return sight{View: v, n: n, sent: sent, quiet: sent.Sub(k.first), looked: k.looked}
+	return sight{View: v, n: n, sent: sent, quiet: sent.Sub(k.first)}
 }
 
 // hint returns the number to read first; 0: ask the store. One that was polled is worth a
@@ -153,10 +150,6 @@ func (m *memory) at(key string) *known {
 	return k
 }
 
-// staleGap is how long a record that is stale by the store's own clock must have been
-// seen unchanged: long enough for a live holder's renewal to show.
-const staleGap = 5 * time.Second
-
 // lapsed reports whether the holder cannot believe in the record any more. Where the
 // age is not known, the record must not have changed for its validity on this
 // process's own clock.
@@ -167,8 +160,6 @@ func (d *Driver) lapsed(s sight) bool {
 		return true
 	case s.Known:
 		return s.Idle >= validity+s.Margin
-	case s.Stale && s.looked > 1 && s.quiet >= min(validity, staleGap):
-		return true
 	default:
 		return s.quiet >= validity+validity/clockError+s.Margin
 	}

@@ -81,9 +81,6 @@ type View struct {
 	// that the record does not show yet is then answered after the deadline.
 	Known bool
 	Idle  time.Duration
-	// Stale: by the store's own clock far older than any lease. Used only where Known
-	// is false.
-	Stale bool
 	// Margin is how far the store's clock may mislead.
 	Margin time.Duration
 	// Dead: the holder is certainly gone.
