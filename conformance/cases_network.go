@@ -204,6 +204,31 @@ var networkCases = []Case{
 		},
 	},
 	{
+		ID:      "network/unreachable",
+		Rule:    "A client that cannot reach its server says so at once, in an error that has a type and is definite.",
+		Level:   Extended,
+		Surface: OnDriver,
+		Needs:   []Feature{FeatureUnreachable},
+		Run: func(c *C) {
+			for wrong, open := range c.h.Faults.Unreachable {
+				begun := c.History.Now()
+				ctx, cancel := context.WithTimeout(c.Ctx, c.T/2)
+				d, err := open(ctx)
+				if err == nil {
+					_, err = d.TryAcquire(ctx, driver.Request{Key: c.Key(wrong), Attempt: driver.NewAttempt(), TTL: c.T, Owner: "nobody"})
+					_ = d.Close()
+				}
+				cancel()
+				took := c.History.Now() - begun
+				c.Must(err != nil, "%s: got nil, want an error", wrong)
+				c.Must(!driver.IsAmbiguous(err), "%s: got %v, want a definite error", wrong, err)
+				c.Must(errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnsupported), "%s: got %v, want %v or %v",
+					wrong, err, driver.ErrUnavailable, driver.ErrUnsupported)
+				c.InTime(took <= c.T/2+c.Soon(), "%s: it took %v, want at most %v", wrong, took, c.T/2+c.Soon())
+			}
+		},
+	},
+	{
 		ID:      "network/copy-after-release",
 		Rule:    "A copy of an acquire that arrives behind the release keeps the key for a ttl at most.",
 		Surface: OnLock,

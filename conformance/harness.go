@@ -69,6 +69,10 @@ type Faults struct {
 	// Restart ends the server in an orderly way and starts it again; Kill without any
 	// warning. Clients stay and reconnect.
 	Restart, Kill func(context.Context) error
+	// Unreachable are clients that cannot work, by what is wrong: a host that has no
+	// address, a port where nobody listens, TLS that is not spoken, a wrong password, a
+	// pool that is used up. Either opening fails, or the client's first request.
+	Unreachable map[string]func(context.Context) (driver.Driver, error)
 	// Remove takes away the record of a key from outside, as an operator with the
 	// backend's own tools would.
 	Remove func(ctx context.Context, key string) error
@@ -147,18 +151,19 @@ type Feature = driver.Feature
 
 // The features that are not a driver's: what the harness offers, or how the suite runs.
 const (
-	FeatureCore      Feature = "core"               // Harness.Driver: the case looks at our own core
-	FeatureChild     Feature = "child"              // Harness.Child
-	FeatureNetwork   Feature = "network-faults"     // Faults.Client
-	FeatureStop      Feature = "server-stop"        // Faults.Stop and Continue
-	FeatureRestart   Feature = "server-restart"     // Faults.Restart
-	FeatureKill      Feature = "server-kill"        // Faults.Kill
-	FeatureRemove    Feature = "record-removal"     // Faults.Remove
-	FeatureOverwrite Feature = "record-overwriting" // Faults.Overwrite
-	FeatureReopen    Feature = "reopen"             // Harness.Reopen
-	FeatureFresh     Feature = "fresh"              // Harness.Fresh
-	FeatureVirtual   Feature = "virtual-time"       // Harness.Virtual
-	FeatureRealTime  Feature = "real-time"          // not Harness.Virtual
+	FeatureCore        Feature = "core"                // Harness.Driver: the case looks at our own core
+	FeatureChild       Feature = "child"               // Harness.Child
+	FeatureNetwork     Feature = "network-faults"      // Faults.Client
+	FeatureStop        Feature = "server-stop"         // Faults.Stop and Continue
+	FeatureRestart     Feature = "server-restart"      // Faults.Restart
+	FeatureKill        Feature = "server-kill"         // Faults.Kill
+	FeatureRemove      Feature = "record-removal"      // Faults.Remove
+	FeatureUnreachable Feature = "unreachable-clients" // Faults.Unreachable
+	FeatureOverwrite   Feature = "record-overwriting"  // Faults.Overwrite
+	FeatureReopen      Feature = "reopen"              // Harness.Reopen
+	FeatureFresh       Feature = "fresh"               // Harness.Fresh
+	FeatureVirtual     Feature = "virtual-time"        // Harness.Virtual
+	FeatureRealTime    Feature = "real-time"           // not Harness.Virtual
 )
 
 const (
@@ -185,6 +190,8 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 		return h.Faults.Kill != nil, !h.NoServer
 	case FeatureRemove:
 		return h.Faults.Remove != nil, true
+	case FeatureUnreachable:
+		return len(h.Faults.Unreachable) > 0, !h.NoServer
 	case FeatureOverwrite:
 		return h.Faults.Overwrite != nil, true
 	case FeatureReopen:

@@ -20,6 +20,13 @@ func memory(s *memlock.Server) conformance.Harness {
 		Driver:  open,
 		Control: s.Driver().Ping,
 		Faults: conformance.Faults{
+			Unreachable: map[string]func(context.Context) (driver.Driver, error){
+				"requests are lost": func(ctx context.Context) (driver.Driver, error) {
+					d, n, err := networked(open(ctx))
+					n.Set(conformance.LoseRequests, 0)
+					return d, err
+				},
+			},
 			Client: func(ctx context.Context) (driver.Driver, conformance.Network, error) { return networked(open(ctx)) },
 			Remove: func(ctx context.Context, key string) error { // as near as it gets to deleting a record
 				d := s.Driver()

@@ -509,6 +509,13 @@ var mutants = []mutant{
 			return g, unanswered(err)
 		},
 	}.harness},
+	{"unreachable-unclear", "network/unreachable", "a client that reached nobody says that the outcome is unknown", func(h conformance.Harness) conformance.Harness {
+		own := defect{}.harness(h)
+		own.Faults.Unreachable = map[string]func(context.Context) (driver.Driver, error){
+			"nobody there": func(context.Context) (driver.Driver, error) { return nil, driver.ErrAmbiguous },
+		}
+		return own
+	}},
 	{"fence-open", "fence/late-write", "the fence compares nothing", fences(func() conformance.Fence { return &openFence{} })},
 	{"fence-not-raised", "fence/raised", "Raise does not raise", fences(func() conformance.Fence { return &lazyFence{} })},
 	{"fence-raised-by-readers", "fence/not-raised", "reading raises the fence", fences(func() conformance.Fence { return &eagerFence{} })},

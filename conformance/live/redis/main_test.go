@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"os/exec"
@@ -126,6 +127,20 @@ func harness(t *testing.T, s *live.RedisServer) conformance.Harness {
 			Remove: func(ctx context.Context, key string) error {
 				name, err := lockOf(ctx, control, key)
 				return errors.Join(err, control.Del(ctx, name).Err())
+			},
+			Unreachable: map[string]func(context.Context) (driver.Driver, error){
+				"no such host":   func(ctx context.Context) (driver.Driver, error) { return open(ctx, "no-such-host.invalid:6379", of) },
+				"nobody listens": func(ctx context.Context) (driver.Driver, error) { return open(ctx, "127.0.0.1:1", of) },
+				"no TLS there": func(ctx context.Context) (driver.Driver, error) {
+					return opened(ctx, &redis.Options{Addr: addr, TLSConfig: &tls.Config{InsecureSkipVerify: true}}, of) //nolint:gosec // nobody answers
+				},
+				"the pool is used up": func(ctx context.Context) (driver.Driver, error) {
+					d, err := opened(ctx, &redis.Options{Addr: addr, PoolSize: 1, PoolTimeout: 100 * time.Millisecond}, of)
+					if err == nil {
+						err = d.(client).redis.Conn().Ping(ctx).Err() // and keeps the connection
+					}
+					return d, err
+				},
 			},
 			Overwrite: func(ctx context.Context, key string) error {
 				name, err := lockOf(ctx, control, key)

@@ -176,6 +176,22 @@ func harness(t *testing.T, s *live.S3Server, rule s3lock.Expiry, endpoints ...st
 				c, p, err := at.networked(ctx, target(s), of(s3lock.Options{}))
 				return c, network{p}, err
 			},
+			Unreachable: map[string]func(context.Context) (driver.Driver, error){
+				"no such host": func(ctx context.Context) (driver.Driver, error) {
+					return at.open(ctx, "http://no-such-host.invalid", of(s3lock.Options{}))
+				},
+				"nobody listens": func(ctx context.Context) (driver.Driver, error) {
+					return at.open(ctx, "http://127.0.0.1:1", of(s3lock.Options{}))
+				},
+				"no TLS there": func(ctx context.Context) (driver.Driver, error) {
+					return at.open(ctx, "https"+strings.TrimPrefix(endpoint(), "http"), of(s3lock.Options{}))
+				},
+				"a wrong secret": func(ctx context.Context) (driver.Driver, error) {
+					stranger := at
+					stranger.secret = "wrong"
+					return stranger.open(ctx, endpoint(), of(s3lock.Options{}))
+				},
+			},
 			Remove:    func(ctx context.Context, key string) error { return remove(ctx, control, s.Bucket, suite+"/", key) },
 			Overwrite: func(ctx context.Context, key string) error { return overwrite(ctx, control, s.Bucket, suite+"/", key) },
 		},
