@@ -223,6 +223,10 @@ func TestWaitReplicas(t *testing.T) {
 	if !ds[0].Info().ConfirmPushes {
 		t.Error("ConfirmPushes: got false, want true: a pushed grant has met no replica")
 	}
+	before, err := ds[0].TryAcquire(short(t), request("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := replica.Disconnect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +247,11 @@ func TestWaitReplicas(t *testing.T) {
 		if err := ask(d.(driver.Queuer).Poll, queue); !errors.Is(err, driver.ErrAmbiguous) {
 			t.Errorf("poll %d without a replica: got %v, want %v", i, err, driver.ErrAmbiguous)
 		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := ds[0].Renew(ctx, before); !errors.Is(err, driver.ErrAmbiguous) {
+		t.Errorf("a renewal without a replica: got %v, want %v", err, driver.ErrAmbiguous)
 	}
 	if err := replica.Connect(t.Context()); err != nil {
 		t.Fatal(err)

@@ -154,16 +154,39 @@ func TestMissingPermission(t *testing.T) {
 	}
 }
 
+// documented are the permissions that docs/backends/redis.md lists.
+func documented(t *testing.T) (rules []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "backends", "redis.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "Least permissions")
+	keys, list, _ := strings.Cut(list, "```")
+	list, _, _ = strings.Cut(list, "```")
+	for _, word := range strings.FieldsFunc(keys, func(r rune) bool { return r == '`' }) {
+		if strings.HasPrefix(word, "~") || strings.HasPrefix(word, "&") {
+			rules = append(rules, word)
+		}
+	}
+	for _, word := range strings.Fields(list) {
+		if strings.HasPrefix(word, "+") {
+			rules = append(rules, word)
+		}
+	}
+	if len(rules) < 30 {
+		t.Fatalf("permissions in the documentation: got %v, want the keys, the channel and the commands", rules)
+	}
+	return rules
+}
+
 // The permissions that docs/backends/redis.md lists are enough, and without CONFIG and INFO
 // nothing is claimed of durability.
 func TestLeastPermissions(t *testing.T) {
 	t.Parallel()
 	s := live.Redis(t, live.RedisOptions{Persistence: live.RedisAlways})
-	if _, err := s.Do(t.Context(), "ACL", "SETUSER", "least", "on", ">pw", "~{app}:*", "~{app:*", "&{app}:push:*",
-		"-@all", "+get", "+set", "+del", "+exists", "+incr", "+pexpire", "+pexpireat", "+pttl", "+pexpiretime",
-		"+zadd", "+zrem", "+zrange", "+zscore", "+zmscore", "+zrank", "+zremrangebyscore", "+hset", "+hget", "+hdel", "+hmget",
-		"+time", "+publish", "+evalsha", "+eval", "+script|load", "+ping", "+subscribe", "+hello", "+scan", "+wait",
-		"+client|setinfo", "+select"); err != nil {
+	user := append([]string{"ACL", "SETUSER", "least", "on", ">pw", "-@all"}, documented(t)...)
+	if _, err := s.Do(t.Context(), append(user, "-info", "-config|get")...); err != nil {
 		t.Fatal(err)
 	}
 	d, err := opened(short(t), &redis.Options{Addr: s.Addr(), Username: "least", Password: "pw"}, &redislock.Options{Namespace: "app"})
@@ -270,8 +293,8 @@ func TestPoolExhausted(t *testing.T) {
 		if !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("TryAcquire within %v: got %v, want %v", within, err, driver.ErrUnavailable)
 		}
-		if took := time.Since(begun); took > within+time.Second {
-			t.Errorf("it took %v, want at most %v", took, within)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("it took %v, want the pool's 200 ms, or what is left of the call", took)
 		}
 	}
 }
