@@ -53,25 +53,27 @@ type object struct {
 // begin prepares one request. The client's own retries are off, whatever client it is: a
 // retry finds its own first send and calls it somebody else's. So are checksums beyond
 // what S3 requires, which other stores do not know.
-func (b *bucket) begin(ctx context.Context) (context.Context, *answer, func(*s3.Options)) {
+func (b *bucket) begin() (*answer, func(*s3.Options)) {
 	a := &answer{began: driver.Now(), header: http.Header{}}
-	var traced atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { traced.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { a.sent.Store(true) },
-	})
-	return ctx, a, func(o *s3.Options) {
+	return a, func(o *s3.Options) {
 		o.Retryer = aws.NopRetryer{}
 		o.RetryMaxAttempts = 0
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions[:len(o.APIOptions):len(o.APIOptions)], func(s *middleware.Stack) error {
 			return s.Deserialize.Add(middleware.DeserializeMiddlewareFunc("LockerAnswer", func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
-				out, md, err := next.HandleDeserialize(ctx, in)
+				// The innermost step: what the client asks elsewhere before, for
+				// credentials, is not this request.
+				var traced atomic.Bool
+				out, md, err := next.HandleDeserialize(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+					GetConn: func(string) { traced.Store(true) },
+					GotConn: func(httptrace.GotConnInfo) { a.sent.Store(true) },
+				}), in)
 				if !traced.Load() { // a client of its own kind, which tells nothing
 					a.sent.Store(true)
 				}
-				if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil {
+				// The client makes a response without a status where there was none.
+				if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.StatusCode != 0 {
 					b.took(a, res)
 				}
 				return out, md, err
@@ -134,7 +136,7 @@ const maxRecord = 1 << 20
 
 // get reads an object; with an ETag only if it has another one.
 func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	in := &s3.GetObjectInput{Bucket: &b.name, Key: &name}
 	if unless != "" {
 		in.IfNoneMatch = &unless
@@ -156,7 +158,7 @@ func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
 
 // head asks for an object's ETag. No object: "".
 func (b *bucket) head(ctx context.Context, name string) (etag string, err error) {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &name}, once)
 	if a.status == http.StatusNotFound {
 		return "", nil
@@ -178,7 +180,7 @@ func (b *bucket) replace(ctx context.Context, name, etag string, body []byte) (s
 }
 
 func (b *bucket) put(ctx context.Context, op, name string, body []byte, condition func(*s3.PutObjectInput)) (string, error) {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	in := &s3.PutObjectInput{
 		Bucket: &b.name, Key: &name, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
 		ContentType: aws.String("application/json"), ServerSideEncryption: b.sse,
@@ -200,7 +202,7 @@ func (b *bucket) put(ctx context.Context, op, name string, body []byte, conditio
 
 // delete removes an object, if it is there.
 func (b *bucket) delete(ctx context.Context, name string) error {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &name}, once)
 	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
 		return nil
@@ -221,7 +223,7 @@ func (b *bucket) deleteAll(ctx context.Context, names []string) error {
 		}
 		return nil
 	}
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	in := &s3.DeleteObjectsInput{Bucket: &b.name, Delete: &types.Delete{Quiet: aws.Bool(true)}}
 	for _, n := range names {
 		in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: &n})
@@ -242,7 +244,7 @@ type page struct {
 // which it begins; more is the next of the page before. folders lists what is up to the
 // next slash only.
 func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int32, folders bool) (page, error) {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: &most}
 	if behind != "" {
 		in.StartAfter = &behind
@@ -270,7 +272,7 @@ func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int
 
 // ping asks whether the bucket can be reached.
 func (b *bucket) ping(ctx context.Context) error {
-	ctx, a, once := b.begin(ctx)
+	a, once := b.begin()
 	_, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name}, once)
 	if a.status == http.StatusNotFound { // a HEAD has no body that would say so
 		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)

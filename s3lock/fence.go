@@ -137,7 +137,7 @@ func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter fun
 
 // look reads the object.
 func (f *Fence) look(ctx context.Context) (guarded, error) {
-	ctx, a, once := f.begin(ctx)
+	a, once := f.begin()
 	out, err := f.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &f.name, Key: &f.object}, once)
 	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
 		return guarded{}, nil
@@ -162,7 +162,7 @@ func (f *Fence) look(ctx context.Context) (guarded, error) {
 }
 
 func (f *Fence) store(ctx context.Context, t driver.Token, g guarded) error {
-	ctx, a, once := f.begin(ctx)
+	a, once := f.begin()
 	in := &s3.PutObjectInput{
 		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(g.body), ContentLength: aws.Int64(int64(len(g.body))),
 		ContentType: g.contentType, Metadata: maps.Clone(g.metadata),

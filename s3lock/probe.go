@@ -260,7 +260,7 @@ func (p *prober) clocks(ctx context.Context) error {
 
 // lifecycle looks for rules that would remove records, and with them tokens.
 func (p *prober) lifecycle(ctx context.Context) error {
-	ctx, a, once := p.begin(ctx)
+	a, once := p.begin()
 	out, err := p.client.GetBucketLifecycleConfiguration(ctx, &s3.GetBucketLifecycleConfigurationInput{Bucket: &p.bucket.name}, once)
 	switch {
 	case err != nil && a.status == 0:

@@ -1,0 +1,146 @@
+package s3lock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// over is the double's client over another transport.
+func (d *double) over(rt http.RoundTripper) *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: &d.URL, UsePathStyle: true, Region: "us-east-1",
+		Credentials: d.client().Options().Credentials, HTTPClient: &http.Client{Transport: rt},
+	})
+}
+
+// What failed before a connection was there was not applied.
+func TestNoConnectionIsDefinite(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	var broken atomic.Bool
+	d, err := NewDriver(within(t), s.over(&http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
+			if broken.Load() {
+				return nil, errors.New("nobody listens")
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, at)
+		},
+	}), testBucket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definite := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("%s: got %v, want ErrUnavailable", what, err)
+		}
+	}
+	g := acquire(t, d, "k")
+	broken.Store(true)
+	_, err = d.Renew(within(t), g)
+	definite("renew", err)
+	broken.Store(false)
+	release(t, d, g)
+	broken.Store(true)
+	_, err = d.TryAcquire(within(t), request("k"))
+	definite("acquire, warm", err)
+}
+
+// The same where all connections are in use until the deadline.
+func TestNoFreeConnectionIsDefinite(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d, err := NewDriver(within(t), s.over(&http.Transport{MaxConnsPerHost: 1}), testBucket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := acquire(t, d, "k")
+	asked := make(chan struct{}, 1)
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			asked <- struct{}{}
+			<-r.Context().Done()
+			return 500, "", false
+		}
+	})
+	go func() { _, _ = d.Inspect(within(t), "other") }()
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := d.Renew(ctx, g); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+		t.Errorf("renew: got %v, want ErrUnavailable", err)
+	}
+}
+
+// A connection that breaks while a write is on it leaves its outcome unknown, on whatever
+// transport.
+func TestBrokenConnectionIsUnknown(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	for name, rt := range map[string]http.RoundTripper{
+		"traced": &http.Transport{}, "of its own kind": untraced{},
+	} {
+		d, err := NewDriver(within(t), s.over(rt), testBucket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := acquire(t, d, name)
+		s.wrong(func(s *double) {
+			s.answer = func(*http.Request) (int, string, bool) { panic(http.ErrAbortHandler) }
+		})
+		if _, err := d.Renew(within(t), g); !driver.IsAmbiguous(err) {
+			t.Errorf("%s: renew: got %v, want an unknown outcome", name, err)
+		}
+		s.wrong(func(s *double) { s.answer = nil })
+	}
+}
+
+// untraced tells nothing of its connections.
+type untraced struct{}
+
+func (untraced) RoundTrip(r *http.Request) (*http.Response, error) {
+	bare, err := http.NewRequest(r.Method, r.URL.String(), r.Body) //nolint:noctx // without its trace
+	if err != nil {
+		return nil, err
+	}
+	bare.Header, bare.ContentLength = r.Header, r.ContentLength
+	return http.DefaultTransport.RoundTrip(bare)
+}
+
+// elsewhere looks for credentials over HTTP and finds none.
+type elsewhere struct{ url string }
+
+func (e elsewhere) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url, nil)
+	if err != nil {
+		return aws.Credentials{}, err
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err == nil {
+		err = res.Body.Close()
+	}
+	return aws.Credentials{}, errors.Join(err, errors.New("no role"))
+}
+
+func TestCredentialsThatAreSoughtOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	role := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(role.Close)
+	c := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", Credentials: aws.NewCredentialsCache(elsewhere{role.URL})})
+	if _, err := NewDriver(within(t), c, testBucket, nil); !errors.Is(err, ErrDenied) || !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("got %v, want ErrDenied", err)
+	}
+}
