@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/epoch"
 )
 
 // bucket makes single requests: each call is one request, sent once.
@@ -156,7 +158,7 @@ func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
 	return object{body: body, etag: aws.ToString(out.ETag), answer: a}, nil
 }
 
-// head asks for an object's ETag. No object: "".
+// head asks for an object's ETag. No object, as far as a reply without a body tells: "".
 func (b *bucket) head(ctx context.Context, name string) (etag string, err error) {
 	a, once := b.begin()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &name}, once)
@@ -204,10 +206,10 @@ func (b *bucket) put(ctx context.Context, op, name string, body []byte, conditio
 func (b *bucket) delete(ctx context.Context, name string) error {
 	a, once := b.begin()
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &name}, once)
-	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
+	if err = b.refused(opDelete, a, err); errors.Is(err, epoch.ErrNotExist) {
 		return nil
 	}
-	return b.refused(opDelete, a, err)
+	return err
 }
 
 // fewObjects are deleted one by one: not every store knows the request for many.

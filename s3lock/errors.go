@@ -69,7 +69,7 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 		return err
 	case code == "NoSuchBucket", code == "InvalidBucketName":
 		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)
-	case status == http.StatusNotFound:
+	case status == http.StatusNotFound && code == noSuchKey: // any other comes from elsewhere, and tells nothing
 		return driverless(epoch.ErrNotExist, err)
 	case status == http.StatusPreconditionFailed && op == opCreate:
 		return driverless(epoch.ErrExist, err)
@@ -119,10 +119,13 @@ func (b *bucket) regionAdvice(a *answer) string {
 	return fmt.Sprintf("use the region and the endpoint of bucket %q", b.name)
 }
 
+// noSuchKey is S3's code for an object that does not exist.
+const noSuchKey = "NoSuchKey"
+
 func isCredential(code string) bool {
 	switch code {
 	case "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
-		"RequestTimeTooSkewed", "NotSignedUp", "InvalidSecurity":
+		"RequestTimeTooSkewed", "NotSignedUp", "InvalidSecurity", "XAdminUserNotFound": // the last is VersityGW's, with 404
 		return true
 	default:
 		return false

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -139,11 +138,11 @@ func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter fun
 func (f *Fence) look(ctx context.Context) (guarded, error) {
 	a, once := f.begin()
 	out, err := f.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &f.name, Key: &f.object}, once)
-	if a.status == http.StatusNotFound && codeOf(err) != "NoSuchBucket" {
+	if err = f.refused(opGet, a, err); errors.Is(err, epoch.ErrNotExist) {
 		return guarded{}, nil
 	}
 	if err != nil {
-		return guarded{}, definite(f.refused(opGet, a, err))
+		return guarded{}, definite(err)
 	}
 	defer func() { _ = out.Body.Close() }()
 	body, err := io.ReadAll(out.Body)

@@ -157,14 +157,10 @@ func (s *store) rewrite(ctx context.Context, key string, n uint64, v epoch.Versi
 		etag, err = s.replace(ctx, name, at.etag, body)
 		return err
 	}, func(have string) error {
-		switch {
-		case have == "":
-			return epoch.ErrNotExist
-		case bare(have) != bare(at.etag):
+		if have != "" && bare(have) != bare(at.etag) {
 			return epoch.ErrChanged
-		default:
-			return nil
 		}
+		return nil // if it is gone the next write says so
 	})
 	return version{etag: etag}, err
 }

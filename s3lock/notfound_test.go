@@ -1,0 +1,87 @@
+package s3lock
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/epoch"
+)
+
+// Only S3's own NoSuchKey says that an object is not there. A proxy's 404, or the one with
+// which VersityGW answers an unknown access key, ends nothing and proves nothing.
+func TestNotFoundByOthers(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"", "XAdminUserNotFound", "NoSuchRoute"} {
+		s := newDouble(t)
+		d := s.driver(nil)
+		f := newFence(t, s)
+		g := acquire(t, d, "k")
+		s.wrong(func(s *double) {
+			s.answer = func(*http.Request) (int, string, bool) { return 404, code, false }
+		})
+		want := driver.ErrUnavailable
+		if code == "XAdminUserNotFound" {
+			want = ErrDenied
+		}
+		if _, err := d.Renew(within(t), g); !errors.Is(err, want) || errors.Is(err, driver.ErrLost) {
+			t.Errorf("%q: renew: got %v, want %v", code, err, want)
+		}
+		if err := d.Release(within(t), g); !errors.Is(err, want) || errors.Is(err, driver.ErrLost) {
+			t.Errorf("%q: release: got %v, want %v", code, err, want)
+		}
+		if _, err := NewDriver(within(t), s.client(), testBucket, nil); !errors.Is(err, want) || errors.Is(err, ErrStore) {
+			t.Errorf("%q: open: got %v, want %v", code, err, want)
+		}
+		if got, err := f.Read(within(t), 1); !errors.Is(err, want) {
+			t.Errorf("%q: a fence's read: got %q, %v, want %v", code, got, err, want)
+		}
+		if err := d.store.delete(within(t), "x"); !errors.Is(err, want) {
+			t.Errorf("%q: delete: got %v, want %v", code, err, want)
+		}
+		s.wrong(func(s *double) { s.answer = nil })
+		release(t, d, g) // it was ours to the end
+		if g := acquire(t, s.driver(nil), "k"); g.Token != 2 {
+			t.Errorf("%q: token behind it: got %v, want 2", code, g.Token)
+		}
+	}
+}
+
+// The same in the middle of a probe: what was not said about conditions is no verdict on
+// them.
+func TestNotFoundByOthersInAProbe(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"", "XAdminUserNotFound"} {
+		s := newDouble(t)
+		s.answer = refuses("If-None-Match", 404, code)
+		if r, err := Probe(within(t), s.client(), testBucket, nil); err == nil || errors.Is(err, ErrStore) || r.Err() != nil {
+			t.Errorf("%q: got %v and the report %v, want an error that judges nothing", code, err, r.Err())
+		}
+	}
+}
+
+// A 409 whose look finds nothing, and a renewal sent again, tell of an object that is gone.
+func TestConflictOnWhatIsGone(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	g := acquire(t, d, "k")
+	first := true
+	s.wrong(func(s *double) {
+		delete(s.objects, "locker/k/"+recordName(1))
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut && first {
+				first = false
+				return 409, "ConditionalRequestConflict", false
+			}
+			return 0, "", false
+		}
+	})
+	if _, err := d.Renew(within(t), g); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renew: got %v, want ErrLost", err)
+	}
+	if _, err := d.store.get(within(t), "locker/k/"+recordName(1), ""); !errors.Is(err, epoch.ErrNotExist) {
+		t.Errorf("get: got %v, want ErrNotExist", err)
+	}
+}
