@@ -24,8 +24,8 @@ import (
 //
 // Errors: driver.ErrUnsupported for a client or a server that cannot be used (Ring, below
 // 7.0, a memory policy that evicts), driver.ErrUnavailable beside go-redis's error where
-// the server cannot be reached, refuses the password or is a replica, driver.ErrLayout where
-// the namespace was created otherwise. o may be nil.
+// the server cannot be reached, refuses the password, is a replica or has fewer than
+// WaitReplicas, driver.ErrLayout where the namespace was created otherwise. o may be nil.
 func NewDriver(ctx context.Context, client redis.UniversalClient, o *Options) (*Driver, error) {
 	d, err := open(ctx, client, o)
 	if err != nil {
@@ -62,6 +62,9 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	}
 	for _, s := range servers {
 		if err := s.fit(opts.AllowEviction, d.cluster()); err != nil {
+			return nil, err
+		}
+		if err := s.replicated(d.replicas); err != nil {
 			return nil, err
 		}
 	}

@@ -135,6 +135,15 @@ func (s *server) fit(allowEviction, cluster bool) error {
 	return nil
 }
 
+// replicated reports why no grant would ever count: it has fewer replicas than must have it.
+func (s *server) replicated(want int) error {
+	if s.role == "" || s.replicas >= want { // without a role it has told nothing
+		return nil
+	}
+	return driver.Wrap(driver.ErrUnavailable, fmt.Errorf(
+		"the server has %d replicas, and a grant counts only when %d have it (wait_replicas)", s.replicas, want))
+}
+
 // describe is what can be said of the servers together: the weakest of them counts.
 func (d *Driver) describe(servers []server) driver.Info {
 	i := driver.Info{

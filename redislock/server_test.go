@@ -45,6 +45,25 @@ func TestFit(t *testing.T) {
 	}
 }
 
+func TestReplicated(t *testing.T) {
+	t.Parallel()
+	for name, k := range map[string]struct {
+		info []string
+		want error
+	}{
+		"none":        {[]string{"role:master", "connected_slaves:0"}, driver.ErrUnavailable},
+		"one too few": {[]string{"role:master", "connected_slaves:1"}, driver.ErrUnavailable},
+		"enough":      {[]string{"role:master", "connected_slaves:2"}, nil},
+		"unknown":     {nil, nil},
+	} {
+		var s server
+		s.read(info(k.info...))
+		if err := s.replicated(2); !errors.Is(err, k.want) {
+			t.Errorf("%s: got %v, want %v", name, err, k.want)
+		}
+	}
+}
+
 func TestLoses(t *testing.T) {
 	t.Parallel()
 	for name, k := range map[string]struct {

@@ -265,6 +265,7 @@ func TestTLS(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
+	refused(t, "redis://"+shared(t).Addr()+"?wait_replicas=1", driver.ErrUnavailable, "", "0 replicas", "wait_replicas")
 	refused(t, "redis://127.0.0.1:1", driver.ErrUnavailable, "")
 	refused(t, "redis://no-such-host.invalid", driver.ErrUnavailable, "")
 }
