@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"regexp"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -35,11 +35,16 @@ func Token(l *locker.Lease) (driver.Token, error) {
 	return l.Token(), nil
 }
 
-// Fence guards one object: it keeps the greatest token that it has seen in the object's own
-// metadata (x-amz-meta-fencing-token), and every write is a PUT that S3 refuses if the
-// object has changed since the token was compared. So the check and the write are one
-// atomic step, and the mark is as durable as the data. It needs no driver, and the bucket
-// may be another one than the locks'.
+// Fence guards one object: it keeps the greatest token that it has seen in the object
+// itself, and every write is a PUT that S3 refuses if the object has changed since the
+// token was compared. So the check and the write are one atomic step, and the mark is as
+// durable as the data. It needs no driver, and the bucket may be another one than the
+// locks'.
+//
+// The mark is one line behind the content, "fencing-token: " with the token and a number
+// that is fresh for each write. It is not in the metadata, because an ETag is a hash of
+// the content alone: a Raise would not change it, and a writer that had looked before would
+// not be refused. [Fence.Read] takes the line off; who reads the object otherwise sees it.
 //
 // Everybody who writes the object must do it through a Fence: an ordinary PUT takes the
 // mark away. An object that was there before has the mark 0. Objects are held in memory as
@@ -60,8 +65,22 @@ func NewFence(client *s3.Client, bucketName, object string) (*Fence, error) {
 	return &Fence{bucket: &bucket{client: client, name: bucketName, clock: newClock("not a lock's")}, object: object}, nil
 }
 
-// markName is the metadata that keeps the mark.
-const markName = "fencing-token"
+// marked is a content with the line that keeps its mark.
+func marked(content []byte, t driver.Token) []byte {
+	return fmt.Appendf(nil, "%s\nfencing-token: %s %s\n", content, t, driver.NewAttempt())
+}
+
+var markLine = regexp.MustCompile(`\nfencing-token: ([0-9]{1,19}) [0-9a-f]{32}\n$`)
+
+// unmarked is the inverse of marked. What has no such line has the mark 0.
+func unmarked(body []byte) (content []byte, mark driver.Token, err error) {
+	at := markLine.FindSubmatchIndex(body)
+	if at == nil {
+		return body, 0, nil
+	}
+	n, err := strconv.ParseUint(string(body[at[2]:at[3]]), 10, 63)
+	return body[:at[0]], driver.Token(n), err
+}
 
 // guarded is the object as it is: its mark, and what must not have changed when it is
 // written.
@@ -123,7 +142,7 @@ func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter fun
 		switch {
 		case err == nil:
 			return nil
-		case !answered(err):
+		case !answered(err), errors.Is(err, driver.ErrUnsupported):
 			if driver.IsAmbiguous(err) {
 				err = driver.Wrap(driver.ErrAmbiguous, err)
 			}
@@ -149,27 +168,20 @@ func (f *Fence) look(ctx context.Context) (guarded, error) {
 	if err != nil {
 		return guarded{}, driver.Wrap(driver.ErrUnavailable, err)
 	}
-	g := guarded{etag: aws.ToString(out.ETag), body: body, contentType: out.ContentType, metadata: out.Metadata}
-	if text, ok := out.Metadata[markName]; ok {
-		mark, err := strconv.ParseUint(text, 10, 63)
-		if err != nil {
-			return g, fmt.Errorf("%w: object %q has the mark %q", driver.ErrCorrupt, f.object, text)
-		}
-		g.mark = driver.Token(mark)
+	g := guarded{etag: aws.ToString(out.ETag), contentType: out.ContentType, metadata: out.Metadata}
+	if g.body, g.mark, err = unmarked(body); err != nil {
+		return g, fmt.Errorf("%w: object %q has a mark that is no token: %w", driver.ErrCorrupt, f.object, err)
 	}
 	return g, nil
 }
 
 func (f *Fence) store(ctx context.Context, t driver.Token, g guarded) error {
 	a, once := f.begin()
+	body := marked(g.body, t)
 	in := &s3.PutObjectInput{
-		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(g.body), ContentLength: aws.Int64(int64(len(g.body))),
-		ContentType: g.contentType, Metadata: maps.Clone(g.metadata),
+		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		ContentType: g.contentType, Metadata: g.metadata,
 	}
-	if in.Metadata == nil {
-		in.Metadata = map[string]string{}
-	}
-	in.Metadata[markName] = t.String()
 	op := opReplace
 	if g.etag == "" {
 		op, in.IfNoneMatch = opCreate, aws.String("*")

@@ -3,6 +3,8 @@ package s3lock
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,12 +56,6 @@ func TestFence(t *testing.T) {
 	if err := f.Write(within(t), 0, "none"); !errors.Is(err, driver.ErrStale) {
 		t.Errorf("no token: got %v", err)
 	}
-	s.mu.Lock()
-	meta := s.objects["report.csv"].meta
-	s.mu.Unlock()
-	if meta.Get("X-Amz-Meta-Fencing-Token") != "9" {
-		t.Errorf("metadata: got %v", meta)
-	}
 }
 
 // The check and the write are one step: whatever the order, the newest token wins, and a
@@ -83,6 +79,116 @@ func TestFenceIsAtomic(t *testing.T) {
 			t.Errorf("writer %d: %v", i, err)
 		}
 	}
+}
+
+// A raise between a holder's read and its write refuses the write.
+func TestFenceRaisedBetweenReadAndWrite(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	if err := newFence(t, s).Write(within(t), 7, "seven"); err != nil {
+		t.Fatal(err)
+	}
+	raised := make(chan error, 1)
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut {
+				s.wrong(func(s *double) { s.answer = nil })
+				raised <- newFence(t, s).Raise(within(t), 9)
+			}
+			return 0, "", false
+		}
+	})
+	err := newFence(t, s).Write(within(t), 8, "eight")
+	if rerr := <-raised; rerr != nil || !errors.Is(err, driver.ErrStale) {
+		t.Errorf("got %v, and the raise %v; want ErrStale", err, rerr)
+	}
+	if got, err := newFence(t, s).Read(within(t), 9); got != "seven" || err != nil {
+		t.Errorf("read: got %q, %v; want what was there", got, err)
+	}
+}
+
+// Equal contents are not equal objects: a writer that looked at the first of two is refused
+// by the second, although S3 hashes nothing but contents.
+func TestFenceWroteTheSameAgain(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	f := newFence(t, s)
+	var etags []string
+	for _, token := range []driver.Token{7, 7, 8} {
+		if err := f.Write(within(t), token, "same"); err != nil {
+			t.Fatal(err)
+		}
+		g, err := f.look(within(t))
+		if err != nil || g.mark != token || string(g.body) != "same" || slices.Contains(etags, g.etag) {
+			t.Errorf("token %v: got mark %v, content %q, ETag %s, %v; the ETags before: %v", token, g.mark, g.body, g.etag, err, etags)
+		}
+		etags = append(etags, g.etag)
+	}
+}
+
+// An object that was there before is content as a whole, and has the mark 0; one whose mark
+// is no token is corrupt. Content type and metadata stay.
+func TestFenceAroundWhatWasThere(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	f := newFence(t, s)
+	s.edit("report.csv", []byte("a,b\n"))
+	s.wrong(func(s *double) {
+		s.objects["report.csv"].meta.Set("Content-Type", "text/csv")
+		s.objects["report.csv"].meta.Set("X-Amz-Meta-From", "her")
+	})
+	if got, err := f.Read(within(t), 1); got != "a,b\n" || err != nil {
+		t.Errorf("read: got %q, %v", got, err)
+	}
+	if err := f.Raise(within(t), 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.Read(within(t), 3); got != "a,b\n" || err != nil {
+		t.Errorf("read behind a raise: got %q, %v", got, err)
+	}
+	s.mu.Lock()
+	meta := s.objects["report.csv"].meta
+	s.mu.Unlock()
+	if meta.Get("Content-Type") != "text/csv" || meta.Get("X-Amz-Meta-From") != "her" {
+		t.Errorf("content type and metadata: got %v", meta)
+	}
+	s.edit("report.csv", []byte("x\nfencing-token: 9999999999999999999 "+driver.NewAttempt().String()+"\n"))
+	if _, err := f.Read(within(t), 3); !errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("a mark that is no token: got %v, want ErrCorrupt", err)
+	}
+}
+
+// Content is nobody's business, whatever it looks like.
+func TestFenceAroundWhatLooksLikeAnError(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"<Error>disk full</Error>", "<?xml version=\"1.0\"?><Error><Code>NoSuchKey</Code></Error>"} {
+		s := newDouble(t)
+		f := newFence(t, s)
+		if err := f.Write(within(t), 9, content); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Read(within(t), 9); got != content || err != nil {
+			t.Errorf("read: got %q, %v; want %q", got, err, content)
+		}
+		if got, err := f.Read(within(t), 1); !errors.Is(err, driver.ErrStale) {
+			t.Errorf("a stale read of %q: got %q, %v; want ErrStale", content, got, err)
+		}
+		if err := f.Write(within(t), 10, "ok"); err != nil {
+			t.Errorf("write over %q: %v", content, err)
+		}
+	}
+}
+
+// A store without conditions is named, at once.
+func TestFenceOnAStoreWithoutConditions(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	s.answer = refuses("If-None-Match", 501, "NotImplemented")
+	f := newFence(t, s)
+	if err := f.Write(within(t), 1, "x"); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, ErrStore) {
+		t.Errorf("got %v, want ErrStore", err)
+	}
+	sent(t, s, "a write", map[string]int{"GET": 1, "PUT": 1})
 }
 
 // A write whose outcome is unknown says so.
