@@ -152,7 +152,7 @@ func (d *Driver) take(ctx context.Context, r driver.Request, h *hold, at place) 
 	v, err := d.store.Create(ctx, r.Key, n, rec)
 	switch {
 	case err == nil:
-		h.made(n, v)
+		h.made(n, v, sent)
 		return d.check(ctx, r, h, sent)
 	case errors.Is(err, ErrExist):
 		return d.outrun(ctx, r, h, n)

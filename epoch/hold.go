@@ -51,7 +51,10 @@ func (h *hold) trying(rec Record, sent driver.Instant) (old Version, ok bool) {
 	// A lower number with an unanswered create needs no memory: its successor's
 	// predecessor was seen, so it is taken or below the newest.
 	old = h.version
-	h.n, h.shift, h.time, h.sent = rec.Epoch, rec.Shift, rec.Time, sent
+	if h.n != rec.Epoch || !h.unanswered { // else an earlier send may have made the record
+		h.sent = sent
+	}
+	h.n, h.shift, h.time = rec.Epoch, rec.Shift, rec.Time
 	h.version, h.granted, h.unanswered = nil, false, true
 	return old, true
 }
@@ -65,10 +68,11 @@ func (h *hold) untried(n uint64) {
 	}
 }
 
-func (h *hold) made(n uint64, v Version) {
+// made: the create that was sent then has made the record.
+func (h *hold) made(n uint64, v Version, sent driver.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.n, h.version, h.unanswered = n, v, false
+	h.n, h.version, h.sent, h.unanswered = n, v, sent, false
 }
 
 // adopt takes a record of this attempt that a read has shown. It reports false after

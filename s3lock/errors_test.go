@@ -293,6 +293,39 @@ func TestRetriesAreOff(t *testing.T) {
 	sent(t, s, "two calls that fail", map[string]int{"LIST": 1, "PUT": 1})
 }
 
+// A grant whose create's reply was lost counts from that create in the driver too: behind
+// its deadline nothing is renewed, whenever it was sent again.
+func TestDeadlineCountsFromTheFirstCreate(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	release(t, d, acquire(t, d, "k")) // the next create is warm
+	s.wrong(func(s *double) { s.answer = losesReplies })
+	r := request("k")
+	begun := time.Now()
+	if _, err := d.TryAcquire(within(t), r); !driver.IsAmbiguous(err) {
+		t.Fatalf("got %v, want an unknown outcome", err)
+	}
+	s.wrong(func(s *double) { s.answer = nil })
+	<-time.After(ttl / 2)
+	g, err := d.TryAcquire(within(t), r)
+	if err != nil || !g.Sent.IsZero() {
+		t.Fatalf("sent again: got %v, sent at %v, want the time of the first to count", err, g.Sent)
+	}
+	<-time.After(time.Until(begun.Add(ttl + 100*time.Millisecond)))
+	if _, err := d.Renew(within(t), g); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewed %v after the first send, ttl %v: got %v, want ErrLost", time.Since(begun), ttl, err)
+	}
+}
+
+// losesReplies applies writes and answers that it does not know.
+func losesReplies(r *http.Request) (int, string, bool) {
+	if r.Method == http.MethodPut {
+		return 500, "InternalError", true
+	}
+	return 0, "", false
+}
+
 // A release whose reply was lost is sent again, and finds that it has ended its grant.
 func TestReleaseSentAgain(t *testing.T) {
 	t.Parallel()
