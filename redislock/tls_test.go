@@ -23,7 +23,7 @@ func TestVerifiedHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = client.Close() }()
+		t.Cleanup(func() { _ = client.Close() })
 		var c *tls.Config
 		switch client := client.(type) {
 		case *redis.Client:
