@@ -158,7 +158,7 @@ func (d *Driver) next(at place, floor driver.Token) (n, shift uint64, err error)
 		shift += uint64(floor-t) + 1
 	}
 	if n+shift < n || d.token(n, shift) > driver.MaxToken || d.token(n, shift) < d.base {
-		return 0, 0, driver.Wrap(driver.ErrUnsupported, errTokens)
+		return 0, 0, driver.Wrap(driver.ErrTokenRegression, errTokens)
 	}
 	return n, shift, nil
 }

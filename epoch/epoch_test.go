@@ -94,8 +94,8 @@ func TestNext(t *testing.T) {
 			t.Errorf("token %v is not above the floor %v", got, c.floor)
 		}
 	}
-	if _, _, err := d.next(place{n: 1}, driver.MaxToken); err == nil {
-		t.Error("a token above the greatest was given")
+	if _, _, err := d.next(place{n: 1}, driver.MaxToken); !errors.Is(err, driver.ErrTokenRegression) {
+		t.Errorf("above the greatest token: got %v, want ErrTokenRegression", err)
 	}
 }
 
