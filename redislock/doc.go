@@ -2,9 +2,9 @@
 // and to release, a queue that the server keeps itself, and fencing tokens.
 //
 // Every step is one Lua script, which Redis runs as one command (lua/*.lua, the algorithm).
-// redislock.go sends them, in the order acquire, wait, renew, release, break; ear.go hears
-// of hand-offs; look.go inspects; open.go looks at the server before anything is locked.
-// docs/backends/redis.md tells the whole story.
+// redislock.go sends them, in the order acquire, wait, renew, release, break; ear.go and
+// ticket.go hear of hand-offs; look.go inspects; open.go looks at the server before anything
+// is locked. docs/backends/redis.md tells the whole story.
 //
 // # Weaknesses
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,25 +213,6 @@ func (s *sender) together(ctx context.Context, runs []*run) {
 	}
 }
 
-// failed is failure, knowing the script: where the user lacks the permission for a call
-// before which nothing was written, the error is definite.
-func (r *run) failed(written bool) error {
-	if _, at, ok := strings.Cut(r.err.Error(), "@user_script:"); ok && forbidden(r.err.Error()) {
-		if line, _, _ := strings.Cut(at, "."); r.script.early[line] {
-			return driver.Wrap(driver.ErrUnavailable, advised(r.err))
-		}
-	}
-	return failure(r.err, written)
-}
-
-// forbidden reports whether an error of a script, or of a call in it, says that the user
-// lacks a permission.
-func forbidden(text string) bool {
-	return strings.Contains(text, "NOPERM") ||
-		strings.Contains(text, "The user executing the script can't") || // Redis 7.0
-		strings.Contains(text, "ACL failure in script") // later, and Valkey
-}
-
 // outcome is what came of one command, apart from the command: a detached call that is
 // given up leaves its commands to the goroutine that still works on them.
 type outcome struct {
@@ -343,34 +323,4 @@ func (s *sender) confirmed(runs []*run, wait outcome) {
 			r.reply, r.err = nil, driver.Wrap(driver.ErrAmbiguous, err)
 		}
 	}
-}
-
-// failure says what an error of the client means: nothing was done, or nobody knows.
-func failure(err error, written bool) error {
-	var reply redis.Error
-	switch {
-	case errors.Is(err, driver.ErrAmbiguous), errors.Is(err, driver.ErrClosed):
-		return err
-	case errors.As(err, &reply):
-		return replied(err)
-	case written:
-		return driver.Wrap(driver.ErrAmbiguous, err)
-	case errors.Is(err, redis.ErrClosed):
-		return driver.Wrap(driver.ErrClosed, err)
-	}
-	return driver.Wrap(driver.ErrUnavailable, advised(err))
-}
-
-// replied says what an error reply of the server means. It is definite, unless it was
-// raised by a command inside a script: Redis takes nothing back that the script did before.
-// Redis names the script in those. A key of a wrong type is found by the first read.
-func replied(err error) error {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "WRONGTYPE"):
-		return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("a key of the namespace is something else's: %w", err))
-	case strings.Contains(text, "script: "):
-		return driver.Wrap(driver.ErrAmbiguous, advised(err))
-	}
-	return driver.Wrap(driver.ErrUnavailable, advised(err))
 }
