@@ -280,15 +280,15 @@ func TestMasterUnreachable(t *testing.T) {
 		if err := c.Nodes[2].Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for round := range 3 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		for round := range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			begun, answered := time.Now(), 0
 			err := d.(driver.BatchRenewer).RenewBatch(ctx, gs, func(i int, _ driver.Grant, err error) {
 				answered++
 				if stuck := lost(gs[i]); stuck != (err != nil) {
 					t.Errorf("%s: round %d, grant %d, on the paused master %v: got %v", name, round, i, stuck, err)
 				}
-				if took := time.Since(begun); err == nil && took > 700*time.Millisecond {
+				if took := time.Since(begun); err == nil && took > 1500*time.Millisecond {
 					t.Errorf("%s: round %d, grant %d was answered after %v, want before the paused master's deadline", name, round, i, took)
 				}
 			})

@@ -139,7 +139,7 @@ func TestEarKeepsItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ticket.Close()
-	const way = 150 * time.Millisecond
+	const way = 75 * time.Millisecond
 	far := network.(*netfault.Proxy)
 	far.Apply(netfault.Faults{Requests: netfault.Harm{Delay: way}, Replies: netfault.Harm{Delay: way}})
 	before := far.Counts()
