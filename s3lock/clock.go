@@ -17,9 +17,9 @@ const (
 	skew = time.Second
 	// second is what Date and Last-Modified are cut to.
 	second = time.Second
-	// window is how long replies are compared with each other before the comparison begins
-	// anew: clocks drift.
-	window = time.Minute
+	// drift is how far two clocks go apart: by one part in so many. It only must not be too
+	// small where clocks are slewed; a reply that does not fit then costs time, no more.
+	drift = 1000
 )
 
 // clock watches whether the store's clocks can be trusted: the Date of its replies, which
@@ -33,9 +33,9 @@ type clock struct {
 	mu     sync.Mutex
 	off    string // why the store rule is not used; "": it is
 	origin driver.Instant
-	// lo and hi bound the store's time at origin, by all replies since began.
+	// lo and hi bound the store's time at origin, by all replies up to last.
 	lo, hi time.Time
-	began  driver.Instant
+	last   driver.Instant
 }
 
 func newClock(off string) *clock { return &clock{off: off, origin: driver.Now()} }
@@ -91,9 +91,12 @@ func (c *clock) narrow(a *answer) bool {
 	hi := a.date.Add(2*second - a.began.Sub(c.origin))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.began.IsZero() || a.arrived.Sub(c.began) > window {
-		c.lo, c.hi, c.began = lo, hi, a.arrived
+	if c.last.IsZero() {
+		c.lo, c.hi, c.last = lo, hi, a.arrived
 		return true
+	}
+	if silent := a.arrived.Sub(c.last); silent > 0 {
+		c.lo, c.hi, c.last = c.lo.Add(-silent/drift), c.hi.Add(silent/drift), a.arrived
 	}
 	if lo.After(c.lo) {
 		c.lo = lo
@@ -104,27 +107,35 @@ func (c *clock) narrow(a *answer) bool {
 	return !c.lo.After(c.hi)
 }
 
-// fresh compares the Last-Modified of an object that this process wrote itself, at some
-// time from wrote to a's arrival, with the Date of a reply that shows it.
-func (c *clock) fresh(wrote driver.Instant, modified time.Time, a *answer) {
-	if why := unfit(modified, a.date, a.arrived.Sub(wrote)); why != "" {
+// write is a write of this process's own: between its send and its answer the object got its
+// Last-Modified.
+type write struct{ sent, answered driver.Instant }
+
+// fresh compares the Last-Modified of an object that this process wrote itself with the
+// Date of a reply that shows it. What was too slow to tell anything is let pass.
+func (c *clock) fresh(w write, modified time.Time, a *answer) {
+	if why, sure := unfit(w, modified, a); why != "" && sure {
 		c.distrust(why)
 	}
 }
 
-// unfit says why the two times of a fresh object, at most age old, do not belong to one
-// clock. An object that looks too young only costs time.
-func unfit(modified, date time.Time, age time.Duration) string {
-	switch old := date.Sub(modified.Truncate(second)); {
-	case date.IsZero():
-		return "replies have no Date"
+// unfit says why the two times of a fresh object do not belong to one clock. It is not sure
+// where the requests took so long that the object may be as old as it looks: it may as
+// well be younger by more than the margin covers. An object that looks too young only costs
+// time.
+func unfit(w write, modified time.Time, a *answer) (why string, sure bool) {
+	least, most := a.began.Sub(w.answered), a.arrived.Sub(w.sent)
+	switch old := a.date.Sub(modified.Truncate(second)); {
+	case a.date.IsZero():
+		return "replies have no Date", true
 	case modified.IsZero():
-		return "replies have no Last-Modified"
+		return "replies have no Last-Modified", true
 	case old < -margin:
-		return "a fresh object's Last-Modified is " + (-old).String() + " later than the Date of its reply"
-	case old > age+skew:
-		return "a fresh object's Last-Modified is " + old.String() + " before the Date of its reply"
+		return "a fresh object's Last-Modified is " + (-old).String() + " later than the Date of its reply", true
+	case old > least+skew:
+		return "a fresh object's Last-Modified is " + old.String() + " before the Date of its reply, in requests that took " +
+			(most - least).Round(time.Millisecond).String(), old > most+skew
 	default:
-		return ""
+		return "", true
 	}
 }

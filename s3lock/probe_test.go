@@ -2,10 +2,12 @@ package s3lock
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +114,97 @@ func TestClocksThatDisagree(t *testing.T) {
 	}
 }
 
+// A probe that is too slow to compare the clocks trusts none: the slowness may hide that
+// they differ by more than the margin.
+func TestClocksThatAreTooSlowToCompare(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	s.wrong(func(s *double) {
+		s.dates = []time.Duration{5 * time.Second}
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/clock-") {
+				<-time.After(4200 * time.Millisecond)
+			}
+			return 0, "", false
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d, err := NewDriver(ctx, s.client(), testBucket, nil)
+	if err != nil || d.store.clock.trusted() {
+		t.Errorf("got %v, trusted %v; want the contender's own clock", err, d.store.clock.trusted())
+	}
+}
+
+// Every grant's own object is compared with the reply that lists it: a Date that went wrong
+// before this client's first request, so that its replies fit each other, shows.
+func TestOwnGrantShowsClocksThatDisagree(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	s.driver(nil)
+	s.wrong(func(s *double) { s.dates = []time.Duration{30 * time.Second} })
+	d := s.driver(nil)
+	if !d.store.clock.trusted() {
+		t.Fatalf("nothing was to be seen yet: %s", d.store.clock.why())
+	}
+	acquire(t, d, "k")
+	if d.store.clock.trusted() {
+		t.Error("the clocks are still trusted")
+	}
+}
+
+// Races in which everybody is told to come back later prove nothing.
+func TestRacesWithoutAWinner(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		code   string
+		want   error
+	}{
+		"busy":      {503, "SlowDown", driver.ErrUnavailable},
+		"conflicts": {409, "ConditionalRequestConflict", ErrStore},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newDouble(t)
+			s.answer = func(r *http.Request) (int, string, bool) {
+				if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/create-") {
+					return c.status, c.code, false
+				}
+				return 0, "", false
+			}
+			_, err := NewDriver(within(t), s.client(), testBucket, nil)
+			if !errors.Is(err, c.want) || driver.IsAmbiguous(err) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if left := s.names(); len(left) > 0 {
+				t.Errorf("it left %v", left)
+			}
+		})
+	}
+}
+
+// A probe whose time is over removes what it has made.
+func TestProbeThatEndsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var n atomic.Int64
+	s.answer = func(*http.Request) (int, string, bool) {
+		if n.Add(1) == 20 {
+			cancel()
+		}
+		return 0, "", false
+	}
+	if _, err := Probe(ctx, s.client(), testBucket, nil); err == nil {
+		t.Error("it did not end")
+	}
+	if left := s.names(); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+}
+
 // A mismatch that shows up later switches this client to the observed rule, before it can
 // take a key too early.
 func TestClocksThatDisagreeLater(t *testing.T) {
@@ -214,6 +307,12 @@ func TestLifecycleRuleIsWarnedAbout(t *testing.T) {
 		}
 	}
 	s := newDouble(t)
+	s.lifecycle = `<LifecycleConfiguration><Rule><ID>markers</ID><Filter><Prefix></Prefix></Filter><Status>Enabled</Status>` +
+		`<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration></Rule></LifecycleConfiguration>`
+	if r := probe(t, s); !strings.Contains(r.String(), "met        "+reqLifecycle) {
+		t.Errorf("a rule about left-over delete markers: got\n%v", r)
+	}
+	s = newDouble(t)
 	s.answer = func(r *http.Request) (int, string, bool) {
 		if r.URL.Query().Has("lifecycle") {
 			return 403, "AccessDenied", false

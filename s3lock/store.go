@@ -117,9 +117,9 @@ func (s *store) Create(ctx context.Context, key string, n uint64, r epoch.Record
 	name := s.object(key, n)
 	var etag string
 	err = s.settled(ctx, name, func() (err error) {
-		wrote := driver.Now()
+		begun := driver.Now()
 		if etag, err = s.create(ctx, name, body); err == nil {
-			s.created.put(name, wrote)
+			s.created.put(name, write{begun, driver.Now()})
 		}
 		return err
 	}, func(have string) error {
