@@ -27,7 +27,26 @@ type engine struct {
 }
 
 // docker connects once per process.
-var docker = sync.OnceValues(newEngine)
+var docker = sync.OnceValues(func() (*engine, error) { return inTime(2*dockerAnswers, newEngine) })
+
+// inTime bounds a connect that has no bound of its own: a Docker that accepts and never answers would keep every test.
+func inTime(most time.Duration, connect func() (*engine, error)) (*engine, error) {
+	type answer struct {
+		e   *engine
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		e, err := connect()
+		done <- answer{e, err}
+	}()
+	select {
+	case a := <-done:
+		return a.e, a.err
+	case <-time.After(most):
+		return nil, fmt.Errorf("restart Docker: it accepts connections and does not answer within %v", most)
+	}
+}
 
 func newEngine() (*engine, error) {
 	// Our own reaper does its work, without an image that must be pulled first.

@@ -18,6 +18,10 @@ const runLabel = "locker.live.run"
 //	func TestMain(m *testing.M) { live.Main(m) }
 func Main(m *testing.M) {
 	reapIfReaper()
+	if bad := unknown(os.Getenv(requireVariable)); len(bad) > 0 {
+		fmt.Fprintf(os.Stderr, "live: %s: there is no server %q; there are: %q\n", requireVariable, bad, servers)
+		os.Exit(2)
+	}
 	run = rand.Text()
 	r, err := startReaper(run)
 	if err != nil {

@@ -137,7 +137,7 @@ func TestReaper(t *testing.T) {
 		{name: "failed", end: "fail", orderly: true},
 		{name: "panicked", end: "panic"},
 		{name: "exited", end: "exit"},
-		{name: "timed out", end: "hang", args: []string{"-test.timeout=8s"}},
+		{name: "timed out", end: "hang", args: []string{"-test.timeout=30s"}},
 		{name: "killed", end: "hang", then: kill},
 		{name: "killed while it starts a server", end: "busy", then: kill},
 	} {

@@ -34,7 +34,16 @@ func missing(tb testing.TB, server string, environment bool, err error) {
 }
 
 func required(server, list string) bool {
-	return slices.Contains(strings.Split(list, ","), server)
+	return slices.Contains(strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }), server)
+}
+
+// servers are the names that requireVariable knows.
+var servers = []string{"redis", "valkey", "etcd", "postgres", "pgbouncer", "s3", "minio"}
+
+// unknown returns the names in a list that are no server's: a typing error must not make a missing server a skip.
+func unknown(list string) []string {
+	return slices.DeleteFunc(strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }),
+		func(name string) bool { return slices.Contains(servers, name) })
 }
 
 // left is what this process had to leave out.

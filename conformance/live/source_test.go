@@ -13,7 +13,7 @@ func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		require string
 		failed  bool
-	}{{"", false}, {"etcd,s3", false}, {"redis", true}, {"etcd,redis,s3", true}, {"redisx", false}} {
+	}{{"", false}, {"etcd,s3", false}, {"redis", true}, {"etcd, redis ,s3", true}} {
 		t.Setenv(requireVariable, c.require)
 		s := &spy{TB: t}
 		s.do(func(tb testing.TB) { missing(tb, "redis", true, errors.New("the reason")) })
@@ -33,6 +33,23 @@ func TestMissing(t *testing.T) {
 		t.Errorf("left out for the reason: got %q, want redis", got)
 	}
 	delete(left.servers, "the reason")
+}
+
+// A Docker that accepts connections and never answers is as good as none.
+func TestSilentDocker(t *testing.T) {
+	e, err := inTime(50*time.Millisecond, func() (*engine, error) { select {} })
+	if e != nil || err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("got %v, want an error", err)
+	}
+}
+
+// A typing error must not turn a missing server into a skip.
+func TestUnknownServersAreRefused(t *testing.T) {
+	for list, want := range map[string][]string{"": nil, "redis, etcd,s3,": nil, "redsi,s3,all": {"redsi", "all"}, "Redis": {"Redis"}} {
+		if got := unknown(list); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", list, got, want)
+		}
+	}
 }
 
 func TestPublish(t *testing.T) {

@@ -65,9 +65,11 @@ func ListenHTTP(t Target, o *HTTPOptions) (*HTTP, error) {
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.transport = &http.Transport{
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 16,
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, t) },
+		DisableCompression: true,
+		// A connection that is kept leads to where the target was, and a request on one that the
+		// server has just closed would be sent again without being asked for.
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, t) },
 	}
 	h.server = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, DisableGeneralOptionsHandler: true}
 	h.wg.Go(func() { _ = h.server.Serve(l) })

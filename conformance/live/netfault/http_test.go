@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -393,4 +395,31 @@ func TestHTTPCloseLeavesNothing(t *testing.T) {
 		t.Error("the request that was swallowed got an answer")
 	}
 	eventually(t, "no goroutine is left", func() bool { return goroutines() == 0 })
+}
+
+// A client that keeps its connection is led to where the target is by now, and a request that
+// the server breaks off is the client's to send again.
+func TestHTTPKeepsNoConnection(t *testing.T) {
+	first, second := site(t), site(t)
+	var now atomic.Pointer[web]
+	now.Store(first)
+	h, err := netfault.ListenHTTP(func(context.Context) (string, error) { return now.Load().Listener.Addr().String(), nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	for i, s := range []*web{first, first, second, second} {
+		now.Store(s)
+		res, err := (&http.Client{Transport: tr}).Get(h.URL() + "/" + strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	if a, b := len(first.requests()), len(second.requests()); a != 2 || b != 2 {
+		t.Errorf("requests: got %d and %d, want 2 and 2", a, b)
+	}
 }
