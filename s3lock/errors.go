@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 
@@ -105,9 +106,13 @@ func unsent(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return err
 	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return fmt.Errorf("%w (where the store has no host name for each bucket: path_style=true)", err)
+	}
 	// The client has no type for it.
 	if strings.Contains(err.Error(), "get identity") {
-		return fmt.Errorf("%w: give credentials in the environment, in a profile, or by the machine's role: %w", ErrDenied, err)
+		return fmt.Errorf("%w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE or profile=, or give the machine a role: %w", ErrDenied, err)
 	}
 	return err
 }

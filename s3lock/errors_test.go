@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/epoch"
 )
 
 // Bad input is refused with a sentence that says what to do.
@@ -53,7 +54,7 @@ func TestBadInput(t *testing.T) {
 		"wrong clock":         {says(403, "RequestTimeTooSkewed"), testBucket, Options{}, []error{ErrDenied}, "this machine's clock"},
 		"wrong region":        {says(301, "PermanentRedirect"), testBucket, Options{}, []error{ErrRegion, driver.ErrUnavailable}, "use the region"},
 		"malformed region":    {says(400, "AuthorizationHeaderMalformed"), testBucket, Options{}, []error{ErrRegion}, "use the region"},
-		"no credentials":      {naked, testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "give credentials"},
+		"no credentials":      {naked, testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "AWS_ACCESS_KEY_ID"},
 		"nobody listens":      {clientAt("http://" + dead.Addr().String()), testBucket, Options{}, []error{driver.ErrUnavailable}, "refused"},
 		"unknown authority":   {clientAt(sealed.URL), testBucket, Options{}, []error{driver.ErrUnavailable}, "certificate"},
 		"slow down":           {says(503, "SlowDown"), testBucket, Options{}, []error{driver.ErrUnavailable}, "SlowDown"},
@@ -202,6 +203,57 @@ func TestConflictOnceOnEachWrite(t *testing.T) {
 	}
 }
 
+// While S3 answers 409, a look tells who has won: another's object, whatever the marks
+// around its ETag, ends the tries at once, and one's own, unchanged, does not.
+func TestConflictThatSomebodyHasWon(t *testing.T) {
+	t.Parallel()
+	conflicts := func(r *http.Request) (int, string, bool) {
+		if r.Method == http.MethodPut {
+			return 409, "ConditionalRequestConflict", false
+		}
+		return 0, "", false
+	}
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(nil)
+	release(t, a, acquire(t, a, "k"))
+	g := acquire(t, b, "k") // a does not know, and is warm
+	s.verbs()
+	s.wrong(func(s *double) { s.answer = conflicts })
+	if _, err := a.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("create: got %v, want ErrHeld", err)
+	}
+	sent(t, s, "a create that was lost to a 409", map[string]int{"PUT": 1, "HEAD": 1, "GET": 1})
+
+	name := "locker/k/" + recordName(2)
+	for mark, want := range map[string]error{"weak": driver.ErrUnavailable, "bare": driver.ErrUnavailable, "another": epoch.ErrChanged} {
+		s.wrong(func(s *double) {
+			s.header = nil
+			s.answer = func(r *http.Request) (int, string, bool) {
+				if r.Method == http.MethodHead {
+					return 200, "", false
+				}
+				return conflicts(r)
+			}
+		})
+		have := s.etag(name)
+		shown := map[string]string{"weak": "W/" + have, "bare": strings.Trim(have, `"`), "another": `"x"`}[mark]
+		s.wrong(func(s *double) { s.header = http.Header{"Etag": {shown}} })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := b.store.rewrite(ctx, "k", 2, version{etag: have}, epoch.Record{Key: "k", Epoch: 2, Holder: g.Attempt})
+		cancel()
+		if !errors.Is(err, want) {
+			t.Errorf("replace, where a look shows %s: got %v, want %v", shown, err, want)
+		}
+	}
+}
+
+// etag returns an object's.
+func (d *double) etag(name string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.objects[name].etag
+}
+
 // What a reply means: applied, not applied, or unknown.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
@@ -265,32 +317,6 @@ func TestAnswers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The client's own retries are never used, whatever client it is: behind a lost reply they
-// would find their own write and call it somebody else's.
-func TestRetriesAreOff(t *testing.T) {
-	t.Parallel()
-	s := newDouble(t)
-	eager := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", RetryMaxAttempts: 9, RetryMode: aws.RetryModeAdaptive,
-		Credentials: s.client().Options().Credentials})
-	d, err := NewDriver(within(t), eager, testBucket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := acquire(t, d, "k")
-	s.verbs()
-	s.wrong(func(s *double) {
-		s.answer = func(*http.Request) (int, string, bool) { return 500, "InternalError", false }
-	})
-	_, err = d.TryAcquire(within(t), request("other"))
-	if err == nil {
-		t.Error("acquire: got a grant")
-	}
-	if _, err := d.Renew(within(t), g); !driver.IsAmbiguous(err) {
-		t.Errorf("renew: got %v, want an unknown outcome", err)
-	}
-	sent(t, s, "two calls that fail", map[string]int{"LIST": 1, "PUT": 1})
 }
 
 // A grant whose create's reply was lost counts from that create in the driver too: behind

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,5 +143,84 @@ func TestCredentialsThatAreSoughtOverHTTP(t *testing.T) {
 	c := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", Credentials: aws.NewCredentialsCache(elsewhere{role.URL})})
 	if _, err := NewDriver(within(t), c, testBucket, nil); !errors.Is(err, ErrDenied) || !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("got %v, want ErrDenied", err)
+	}
+}
+
+// eager is a client as programs have them, with retries and checksums of its own.
+func (d *double) eager() *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: &d.URL, UsePathStyle: true, Region: "us-east-1", Credentials: d.client().Options().Credentials,
+		RetryMaxAttempts: 9, RetryMode: aws.RetryModeAdaptive,
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported, ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported,
+	})
+}
+
+// The client's own retries are never used, whatever client it is: behind a lost reply they
+// would find their own write and call it somebody else's.
+func TestRetriesAreOff(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d, err := NewDriver(within(t), s.eager(), testBucket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewFence(s.eager(), testBucket, "report.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	s.verbs()
+	s.wrong(func(s *double) {
+		s.answer = func(*http.Request) (int, string, bool) { return 500, "InternalError", false }
+	})
+	for what, c := range map[string]struct {
+		verb string
+		call func() error
+	}{
+		"get":        {"GET", func() error { _, err := d.store.get(ctx, "x", ""); return err }},
+		"head":       {"HEAD", func() error { _, err := d.store.head(ctx, "x"); return err }},
+		"create":     {"PUT", func() error { _, err := d.store.create(ctx, "x", []byte("x")); return err }},
+		"replace":    {"PUT", func() error { _, err := d.store.replace(ctx, "x", `"x"`, []byte("x")); return err }},
+		"delete":     {"DELETE", func() error { return d.store.delete(ctx, "x") }},
+		"delete all": {"POST", func() error { return d.store.deleteAll(ctx, []string{"1", "2", "3", "4", "5"}) }},
+		"list":       {"LIST", func() error { _, err := d.store.list(ctx, "x", "", "", 1, false); return err }},
+		"ping":       {"HEAD", func() error { return d.store.ping(ctx) }},
+		"fence":      {"GET", func() error { return f.Write(ctx, 1, "x") }},
+	} {
+		if err := c.call(); err == nil {
+			t.Errorf("%s: got no error", what)
+		}
+		sent(t, s, what, map[string]int{c.verb: 1})
+	}
+	s.wrong(func(s *double) { s.answer = refuses("If-None-Match", 500, "InternalError") })
+	if err := f.Write(ctx, 1, "x"); !driver.IsAmbiguous(err) {
+		t.Errorf("a fence's write: got %v, want an unknown outcome", err)
+	}
+	sent(t, s, "a fence's write", map[string]int{"GET": 1, "PUT": 1})
+}
+
+// No request carries a checksum that S3 does not require: other stores do not know them.
+func TestNoChecksumsBeyondWhatIsRequired(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d, err := NewDriver(within(t), s.eager(), testBucket, nil) // with a probe
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := d.Renew(within(t), acquire(t, d, "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, g)
+	heads := s.lastHeads()
+	if len(heads) < 80 {
+		t.Errorf("%d requests: too few to tell", len(heads))
+	}
+	for _, h := range heads {
+		for name, values := range h {
+			if strings.HasPrefix(name, "X-Amz-Checksum") || strings.HasPrefix(name, "X-Amz-Sdk-Checksum") || name == "X-Amz-Trailer" || name == "Trailer" {
+				t.Fatalf("a request carries %s: %v", name, values)
+			}
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/driver"
@@ -94,7 +95,10 @@ func fromURL(ctx context.Context, u *locker.URL) (*s3.Client, *Options, func(), 
 
 // configured reads the client's usual configuration, with what the URL says about it.
 func configured(ctx context.Context, u *locker.URL, endpoint string) (aws.Config, func(), error) {
-	from := []func(*config.LoadOptions) error{config.WithHTTPClient(awshttp.NewBuildableClient())}
+	from := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(awshttp.NewBuildableClient()),
+		config.WithLogger(logging.Nop{}), // it writes to stderr: what matters is in the errors
+	}
 	if r := u.Param("region", ""); r != "" {
 		from = append(from, config.WithRegion(r))
 	}

@@ -78,6 +78,7 @@ func TestURLRefuses(t *testing.T) {
 		"s3://b?endpoint=http://h&endpoint=http://topsecret": "more than once",
 		"s3://b?region=x&kms_key=k":                          "only for sse=aws:kms",
 		"s3://b?region=x&endpoint=http://127.0.0.1:1&path_style=true": "refused",
+		"s3://b?region=x&endpoint=http://nobody.invalid:1":            "path_style=true",
 	} {
 		_, err := locker.Open(t.Context(), url, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
