@@ -39,7 +39,7 @@
 //	s3://bucket/prefix?region=eu-central-1
 //	s3://bucket?endpoint=https://minio.example.com&path_style=true
 //
-// Parameters beside the common ones: region; endpoint (http or https, never printed);
+// Parameters beside the common ones: region; endpoint (http or https);
 // path_style=true for stores without a host name per bucket; profile of the shared
 // configuration; sse=AES256, aws:kms or aws:kms:dsse, and kms_key with the latter two;
 // expiry=store (default) or observed. Credentials come from where the AWS SDK looks for them,
@@ -59,7 +59,8 @@
 // ErrNoBucket, ErrDenied and ErrRegion are driver.ErrUnavailable, ErrStore is
 // driver.ErrUnsupported; each says what to do. An answer of S3 with a status below 500 is
 // definite, and so is 503 SlowDown, and whatever failed before a connection was used;
-// anything else may have been applied: driver.ErrAmbiguous. A 409 is tried again until the
+// anything else may have been applied: driver.ErrAmbiguous. A 404 whose code is not
+// NoSuchKey says nothing about the object. A 409 is tried again until the
 // call's deadline. driver.ErrCorrupt names the object that is not a lock's. The SDK's own
 // errors stay in the chain. Secrets are in no error.
 package s3lock

@@ -23,7 +23,8 @@ import (
 const anyRegion = "us-east-1"
 
 // The URL is s3://bucket/prefix with the parameters below. The endpoint counts as one of the
-// client's, so that it is never printed: people put credentials there.
+// client's, so that Locker never prints it: people put credentials there. The client's own
+// errors name its host and path.
 func init() {
 	locker.Register(locker.Scheme{
 		Name:        "s3",
