@@ -1,9 +1,12 @@
 package s3lock
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/locker/driver"
 )
 
 func TestEscapeIsInjective(t *testing.T) {
@@ -57,4 +60,24 @@ func TestNewestComesFirst(t *testing.T) {
 			t.Errorf("%q: got %d, want none", name, n)
 		}
 	}
+}
+
+// A namespace within another would mix its objects with those of one of the other's keys.
+func TestNamespaceWithinAnother(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	outer := s.driver(&Options{Namespace: "app"})
+	g := acquire(t, outer, "locker")
+	for _, prefix := range []string{"app", "app/locker"} {
+		if _, err := NewDriver(within(t), s.client(), testBucket, &Options{Prefix: prefix}); !errors.Is(err, driver.ErrLayout) {
+			t.Errorf("prefix %q: got %v, want ErrLayout", prefix, err)
+		}
+	}
+	if _, err := NewDriver(within(t), s.client(), testBucket, &Options{Namespace: "apple"}); err != nil {
+		t.Errorf("beside it: %v", err)
+	}
+	if _, err := s.driver(&Options{Namespace: "app"}).TryAcquire(within(t), request("locker")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("its key: got %v, want ErrHeld", err)
+	}
+	release(t, outer, g)
 }

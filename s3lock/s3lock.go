@@ -175,6 +175,9 @@ func (s *store) adopt(layout driver.Layout, record []byte) {
 
 // prove probes a store that has no namespace yet.
 func (s *store) prove(ctx context.Context, o *Options, layout driver.Layout) error {
+	if err := s.apart(ctx); err != nil {
+		return err
+	}
 	r, err := s.probe(ctx)
 	if err != nil {
 		return definite(err)
@@ -192,6 +195,20 @@ func (s *store) prove(ctx context.Context, o *Options, layout driver.Layout) err
 			if c.Verdict == Warned {
 				o.Logger.Warn("s3lock: "+c.Requirement, "bucket", s.name, "found", c.Found)
 			}
+		}
+	}
+	return nil
+}
+
+// apart refuses a place within another namespace, where a key of that one would find this
+// one's objects among its own. What may not be read above is not asked again.
+func (s *store) apart(ctx context.Context) error {
+	for i := range len(s.base) - 1 {
+		if s.base[i] != '/' {
+			continue
+		}
+		if _, err := s.get(ctx, s.base[:i+1]+layoutName, ""); err == nil {
+			return driver.Wrap(driver.ErrLayout, fmt.Errorf("%q lies within the namespace %q: use another prefix", s.base, s.base[:i+1]))
 		}
 	}
 	return nil
