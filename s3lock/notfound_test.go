@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/fencelock/locker/driver"
-	"github.com/fencelock/locker/epoch"
 )
 
 // Only S3's own NoSuchKey says that an object is not there. A proxy's 404, or the one with
@@ -58,30 +57,5 @@ func TestNotFoundByOthersInAProbe(t *testing.T) {
 		if r, err := Probe(within(t), s.client(), testBucket, nil); err == nil || errors.Is(err, ErrStore) || r.Err() != nil {
 			t.Errorf("%q: got %v and the report %v, want an error that judges nothing", code, err, r.Err())
 		}
-	}
-}
-
-// A 409 whose look finds nothing, and a renewal sent again, tell of an object that is gone.
-func TestConflictOnWhatIsGone(t *testing.T) {
-	t.Parallel()
-	s := newDouble(t)
-	d := s.driver(nil)
-	g := acquire(t, d, "k")
-	first := true
-	s.wrong(func(s *double) {
-		delete(s.objects, "locker/k/"+recordName(1))
-		s.answer = func(r *http.Request) (int, string, bool) {
-			if r.Method == http.MethodPut && first {
-				first = false
-				return 409, "ConditionalRequestConflict", false
-			}
-			return 0, "", false
-		}
-	})
-	if _, err := d.Renew(within(t), g); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("renew: got %v, want ErrLost", err)
-	}
-	if _, err := d.store.get(within(t), "locker/k/"+recordName(1), ""); !errors.Is(err, epoch.ErrNotExist) {
-		t.Errorf("get: got %v, want ErrNotExist", err)
 	}
 }
