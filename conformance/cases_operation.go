@@ -181,35 +181,14 @@ var operationCases = []Case{
 		Rule:    "A holder whose record was removed from outside learns it within its ttl, and nobody else is harmed.",
 		Surface: OnLock,
 		Needs:   []Feature{FeatureRemove},
-		Run: func(c *C) {
-			a, b, key, other := c.Peer("A"), c.Peer("B"), c.Key("k"), c.Key("other")
-			l, untouched := a.Try(key), b.Try(other)
-			c.Check.MayForget = true
-			if err := c.h.Faults.Remove(c.Ctx, key); err != nil {
-				c.Setupf("remove the record: %v", err)
-			}
-			l.LostBy(c.History.Now()+c.T, "with the record removed")
-			untouched.StillHeld("after another key's record was removed")
-			untouched.GiveBack()
-		},
+		Run:     func(c *C) { harmed(c, c.h.Faults.Remove, "removed") },
 	},
 	{
 		ID:      "operate/record-overwritten",
 		Rule:    "A holder whose record was overwritten from outside learns it within its ttl, and nobody else is harmed.",
 		Surface: OnLock,
 		Needs:   []Feature{FeatureOverwrite},
-		Run: func(c *C) {
-			a, b, key, other := c.Peer("A"), c.Peer("B"), c.Key("k"), c.Key("other")
-			l, untouched := a.Try(key), b.Try(other)
-			c.Check.MayForget = true
-			if err := c.h.Faults.Overwrite(c.Ctx, key); err != nil {
-				c.Setupf("overwrite the record: %v", err)
-			}
-			l.LostBy(c.History.Now()+c.T, "with the record overwritten")
-			c.Says(l.Renew(c.Ctx), driver.ErrLost, "the renewal of a lost lease")
-			untouched.StillHeld("after another key's record was overwritten")
-			untouched.GiveBack()
-		},
+		Run:     func(c *C) { harmed(c, c.h.Faults.Overwrite, "overwritten") },
 	},
 	{
 		ID:      "lead/one-leader",
@@ -278,6 +257,20 @@ func (c *C) lease(from <-chan *Lease) *Lease {
 		c.alive()
 		return nil
 	}
+}
+
+// harmed does something to a holder's record from outside.
+func harmed(c *C, harm func(context.Context, string) error, done string) {
+	a, b, key, other := c.Peer("A"), c.Peer("B"), c.Key("k"), c.Key("other")
+	l, untouched := a.Try(key), b.Try(other)
+	c.Check.MayForget = true
+	if err := harm(c.Ctx, key); err != nil {
+		c.Setupf("have the record %s: %v", done, err)
+	}
+	l.LostBy(c.History.Now()+c.T, "with the record "+done)
+	c.Says(l.Renew(c.Ctx), driver.ErrLost, "the renewal of a lost lease")
+	untouched.StillHeld("after another key's record was " + done)
+	untouched.GiveBack()
 }
 
 func leadCase(c *C) {
