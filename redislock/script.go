@@ -53,11 +53,11 @@ func newScript(flags string, files ...string) script {
 // What frees, keeps or looks at a lock works at the memory limit too; what would make a new
 // lock or a new place does not.
 var (
-	tryScript     = newScript("", "lib.lua", "try.lua")
+	tryScript     = newScript("", "try_free.lua", "lib.lua", "try.lua")
 	enqueueScript = newScript("", "lib.lua", "enqueue.lua")
 	pollScript    = newScript("allow-oom", "lib.lua", "poll.lua")
 	renewScript   = newScript("allow-oom", "renew.lua")
-	releaseScript = newScript("allow-oom", "lib.lua", "release.lua")
+	releaseScript = newScript("allow-oom", "release_alone.lua", "lib.lua", "release.lua")
 	breakScript   = newScript("allow-oom", "lib.lua", "break.lua")
 	inspectScript = newScript("no-writes", "inspect.lua")
 )
