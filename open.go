@@ -212,8 +212,8 @@ func (s Scheme) read(parsed *url.URL, o *Options) (u *URL, required []string, op
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, nil, nil, fmt.Errorf("unknown parameter %q: did you mean %q? Known are %s",
-				name, closest(name, known), strings.Join(slices.Sorted(slices.Values(known)), ", "))
+			return nil, nil, nil, fmt.Errorf("unknown parameter %q: %sknown are %s",
+				name, meant(name, known), strings.Join(slices.Sorted(slices.Values(known)), ", "))
 		case slices.Contains(s.Passthrough, name):
 			passed[name] = query[name]
 		case len(query[name]) > 1:
@@ -310,34 +310,41 @@ func RedactURL(raw string) string {
 	return u.String()
 }
 
-// closest returns the name with the fewest edits to the given one.
-func closest(name string, names []string) string {
-	best, fewest := "", -1
-	for _, n := range slices.Sorted(slices.Values(names)) {
-		if d := edits(name, n); fewest < 0 || d < fewest {
+// meant is the question after the name that was probably meant, if there is one: what is no
+// typing error is better answered by the list alone.
+func meant(name string, known []string) string {
+	best, fewest := "", max(1, len(name)/4)+1
+	for _, n := range slices.Sorted(slices.Values(known)) {
+		if d := edits(name, n); d < fewest {
 			best, fewest = n, d
 		}
 	}
-	return best
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q? ", best)
 }
 
-// edits is the Levenshtein distance of two short words.
+// edits is how many letters were typed wrong, left out, added or swapped with the next one.
 func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	older, last := []int(nil), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
+			change := last[j]
 			if a[i] != b[j] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
+			row[j+1] = min(change, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], older[j-1]+1)
+			}
 		}
+		older, last = last, row
 	}
-	return row[len(b)]
+	return last[len(b)]
 }
