@@ -116,8 +116,16 @@ func (p *prober) creates(ctx context.Context) error {
 	if !answered(err) {
 		return err
 	}
-	p.met(reqCreateTwice, errors.Is(err, epoch.ErrExist) || errors.Is(err, errConflict), "it wrote over the object")
+	p.met(reqCreateTwice, errors.Is(err, epoch.ErrExist) || errors.Is(err, errConflict), "%s", outcome(err))
 	return nil
+}
+
+// outcome says what became of a write that was to be refused for what is there.
+func outcome(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "it wrote over the object"
 }
 
 func (p *prober) replaces(ctx context.Context) error {
@@ -134,7 +142,7 @@ func (p *prober) replaces(ctx context.Context) error {
 	if !answered(err) {
 		return err
 	}
-	p.met(reqReplaceStale, errors.Is(err, epoch.ErrChanged), "it wrote over the object")
+	p.met(reqReplaceStale, errors.Is(err, epoch.ErrChanged), "%s", outcome(err))
 	_, err = p.replace(ctx, p.name("none"), got.etag, []byte("5"))
 	if !answered(err) {
 		return err

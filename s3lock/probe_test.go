@@ -77,6 +77,27 @@ func TestStoresThatLackSomething(t *testing.T) {
 	}
 }
 
+// What a store answered is not called something else.
+func TestProbeTellsWhatWasAnswered(t *testing.T) {
+	t.Parallel()
+	for header, code := range map[string]string{"If-Match": "NotImplemented", "If-None-Match": "NotImplemented"} {
+		s := newDouble(t)
+		n := 0
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodPut && r.Header.Get(header) != "" {
+				if n++; header == "If-Match" || n > 1 {
+					return 501, code, false
+				}
+			}
+			return 0, "", false
+		}
+		_, err := NewDriver(within(t), s.client(), testBucket, nil)
+		if !errors.Is(err, ErrStore) || strings.Contains(err.Error(), "it wrote over") || !strings.Contains(err.Error(), code) {
+			t.Errorf("%s: got %v, want ErrStore that names the answer", header, err)
+		}
+	}
+}
+
 func refuses(header string, status int, code string) func(*http.Request) (int, string, bool) {
 	return func(r *http.Request) (int, string, bool) {
 		if r.Method == http.MethodPut && r.Header.Get(header) != "" {
