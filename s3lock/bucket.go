@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/fencelock/locker/driver"
-	"github.com/fencelock/locker/epoch"
 )
 
 // bucket makes single requests: each call is one request, sent once.
@@ -35,13 +33,15 @@ type bucket struct {
 // answer is what a reply says beside its body.
 type answer struct {
 	// sent: bytes of the request may have left this process.
-	sent     atomic.Bool
-	began    driver.Instant
-	arrived  driver.Instant
-	status   int
-	header   http.Header
-	date     time.Time // zero: the reply has none
-	modified time.Time // zero: the reply has none
+	sent atomic.Bool
+	// unbounded: only the end of the connection ends the body, and so does a failure.
+	unbounded bool
+	began     driver.Instant
+	arrived   driver.Instant
+	status    int
+	header    http.Header
+	date      time.Time // zero: the reply has none
+	modified  time.Time // zero: the reply has none
 }
 
 // object is one object as it was read.
@@ -88,6 +88,7 @@ func (b *bucket) begin() (*answer, func(*s3.Options)) {
 func (b *bucket) took(a *answer, res *smithyhttp.Response) {
 	a.arrived, a.status, a.header = driver.Now(), res.StatusCode, res.Header
 	a.sent.Store(true)
+	a.unbounded = res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor == 1 && !res.Uncompressed
 	a.date, _ = http.ParseTime(a.header.Get("Date"))
 	a.modified, _ = http.ParseTime(a.header.Get("Last-Modified"))
 	b.clock.heard(a)
@@ -145,13 +146,16 @@ func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
 		in.IfNoneMatch = &unless
 	}
 	out, err := b.client.GetObject(ctx, in, once)
-	if notModified(err) {
+	if unless != "" && notModified(err) {
 		return object{etag: unless, unchanged: true, answer: a}, nil
 	}
 	if err != nil {
 		return object{answer: a}, b.refused(opGet, a, err)
 	}
 	defer func() { _ = out.Body.Close() }()
+	if aws.ToString(out.ETag) == "" {
+		return object{answer: a}, driver.Wrap(driver.ErrUnavailable, noETag(opGet))
+	}
 	body, err := io.ReadAll(io.LimitReader(out.Body, maxRecord))
 	if err != nil {
 		return object{answer: a}, fmt.Errorf("%s: %w", opGet, err)
@@ -197,42 +201,16 @@ func (b *bucket) put(ctx context.Context, op, name string, body []byte, conditio
 		return "", b.refused(op, a, err)
 	}
 	etag := aws.ToString(out.ETag)
-	if etag == "" {
-		return "", fmt.Errorf("%s: the reply has no ETag", op)
+	if etag == "" { // it may have been written, or the reply is not the store's
+		return "", noETag(op)
 	}
 	return etag, nil
 }
 
-// delete removes an object, if it is there.
-func (b *bucket) delete(ctx context.Context, name string) error {
-	a, once := b.begin()
-	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &name}, once)
-	if err = b.refused(opDelete, a, err); errors.Is(err, epoch.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// fewObjects are deleted one by one: not every store knows the request for many.
-const fewObjects = 4
-
-// deleteAll removes objects, up to maxPage.
-func (b *bucket) deleteAll(ctx context.Context, names []string) error {
-	if len(names) <= fewObjects {
-		for _, n := range names {
-			if err := b.delete(ctx, n); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	a, once := b.begin()
-	in := &s3.DeleteObjectsInput{Bucket: &b.name, Delete: &types.Delete{Quiet: aws.Bool(true)}}
-	for _, n := range names {
-		in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: &n})
-	}
-	_, err := b.client.DeleteObjects(ctx, in, once)
-	return b.refused(opDelete, a, err)
+// noETag is of a reply that cannot be used: objects without ETags cannot be told apart, and
+// an empty If-Match is no condition.
+func noETag(op string) error {
+	return fmt.Errorf("%s: the reply has no ETag: it is not the store's, or something between takes it off", op)
 }
 
 // page is one page of a listing, in the order of names.
@@ -273,12 +251,14 @@ func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int
 	return p, nil
 }
 
-// ping asks whether the bucket can be reached.
+// ping asks whether the bucket can be reached. The answer to a HEAD has no body that would
+// say what is wrong, so that is asked for with a listing.
 func (b *bucket) ping(ctx context.Context) error {
 	a, once := b.begin()
 	_, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name}, once)
-	if a.status == http.StatusNotFound { // a HEAD has no body that would say so
-		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)
+	if a.status >= http.StatusBadRequest && a.status < http.StatusInternalServerError {
+		_, err = b.list(ctx, "", "", "", 1, false)
+		return err
 	}
 	return b.refused(opBucket, a, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/md5"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -36,6 +37,8 @@ type double struct {
 
 	// What is wrong with it.
 	ignoreNoneMatch, ignoreMatch, createsOnMatch, backwards bool
+	noETag                                                  bool          // in replies to reads
+	cut                                                     int           // if not 0, reads end behind so many bytes with their connection
 	gap                                                     time.Duration // between the check and the write
 	dates                                                   []time.Duration
 	header                                                  http.Header
@@ -164,18 +167,34 @@ func (d *double) serve(w http.ResponseWriter, r *http.Request, verb, name string
 func (d *double) get(w http.ResponseWriter, r *http.Request, name string) {
 	d.mu.Lock()
 	o, ok := d.objects[name]
+	noETag, cut := d.noETag, d.cut
 	d.mu.Unlock()
 	if !ok {
 		fail(w, 404, "NoSuchKey")
 		return
 	}
-	w.Header().Set("ETag", o.etag)
+	if !noETag {
+		w.Header().Set("ETag", o.etag)
+	}
 	if r.Header.Get("If-None-Match") == o.etag {
 		w.WriteHeader(http.StatusNotModified) // without Last-Modified, as some servers do
 		return
 	}
 	w.Header().Set("Last-Modified", o.modified.UTC().Format(http.TimeFormat))
 	maps.Copy(w.Header(), o.meta)
+	if cut > 0 {
+		c, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		_, _ = out.WriteString("HTTP/1.0 200 OK\r\n")
+		_ = w.Header().Write(out)
+		_, _ = out.WriteString("\r\n")
+		_, _ = out.Write(o.body[:cut])
+		_ = errors.Join(out.Flush(), c.Close())
+		return
+	}
 	_, _ = w.Write(o.body)
 }
 

@@ -33,6 +33,9 @@ func TestNotFoundByOthers(t *testing.T) {
 		if _, err := NewDriver(within(t), s.client(), testBucket, nil); !errors.Is(err, want) || errors.Is(err, ErrStore) {
 			t.Errorf("%q: open: got %v, want %v", code, err, want)
 		}
+		if err := d.Ping(within(t)); !errors.Is(err, want) || errors.Is(err, ErrNoBucket) {
+			t.Errorf("%q: ping: got %v, want %v", code, err, want)
+		}
 		if got, err := f.Read(within(t), 1); !errors.Is(err, want) {
 			t.Errorf("%q: a fence's read: got %q, %v, want %v", code, got, err, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,33 @@ func TestManyEpochs(t *testing.T) {
 	}
 	if got := len(s.names()); got > 20 {
 		t.Errorf("%d objects are left", got)
+	}
+}
+
+// A store that does not know the request for many deletes one by one.
+func TestSweepWithoutDeleteObjects(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{400, 501} {
+		s := newDouble(t)
+		d := s.driver(nil)
+		release(t, d, acquire(t, d, "k"))
+		s.wrong(func(s *double) {
+			for n := range uint64(20) {
+				s.objects["locker/k/"+recordName(n+1)] = s.objects["locker/k/"+recordName(1)]
+			}
+			s.answer = func(r *http.Request) (int, string, bool) {
+				if r.Method == http.MethodPost {
+					return status, "NotImplemented", false
+				}
+				return 0, "", false
+			}
+		})
+		if err := d.store.Sweep(within(t), "k", 15); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+		if left := len(s.names()); left != 5+1 {
+			t.Errorf("%d: %d objects are left, want 5 and the namespace's", status, left)
+		}
 	}
 }
 

@@ -1,0 +1,71 @@
+package s3lock
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// Replies that something between took the ETag from show no version: neither can two of them
+// be told apart, nor can anything be replaced by them. A live record is left alone, under
+// either rule.
+func TestRepliesWithoutETag(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a := s.driver(nil)
+	g := acquire(t, a, "k")
+	others := []*Driver{s.driver(nil), s.driver(&Options{Expiry: Observed})}
+	for end := time.Now().Add(ttl + ttl/2); time.Now().Before(end); <-time.After(ttl / 4) {
+		s.wrong(func(s *double) { s.noETag = true })
+		for i, b := range others {
+			if got, err := b.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+				t.Fatalf("rule %v: got token %v, %v; want ErrUnavailable", Expiry(i), got.Token, err)
+			}
+		}
+		s.wrong(func(s *double) { s.noETag = false })
+		var err error
+		if g, err = a.Renew(within(t), g); err != nil {
+			t.Fatalf("the holder renews: %v", err)
+		}
+	}
+	f := newFence(t, s)
+	if err := f.Write(within(t), 3, "x"); err != nil {
+		t.Fatal(err)
+	}
+	s.wrong(func(s *double) { s.noETag = true })
+	s.verbs()
+	if err := f.Write(within(t), 4, "y"); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "ETag") {
+		t.Errorf("a fence's write: got %v, want ErrUnavailable that names the ETag", err)
+	}
+	sent(t, s, "a fence's write", map[string]int{"GET": 1})
+}
+
+// A 304 to a request that set no condition shows nothing, least of all an empty record that
+// has lapsed.
+func TestNotModifiedUnasked(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(nil)
+	g := acquire(t, a, "k")
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/k/") {
+				return http.StatusNotModified, "", false
+			}
+			return 0, "", false
+		}
+	})
+	for range 3 {
+		<-time.After(20 * time.Millisecond)
+		if got, err := b.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("got token %v, %v; want ErrUnavailable", got.Token, err)
+		}
+	}
+	if _, err := a.Renew(within(t), g); err != nil {
+		t.Errorf("the holder renews: %v", err)
+	}
+}
