@@ -173,6 +173,11 @@ func (d *Driver) record(r driver.Request, n, shift uint64) Record {
 
 // end writes an ending under a fresh writer.
 func (d *Driver) end(ctx context.Context, key string, n uint64, v Version, rec Record) error {
+	return d.store.End(ctx, key, n, v, signed(key, n, rec))
+}
+
+// signed is a record as a fresh writer sends it.
+func signed(key string, n uint64, rec Record) Record {
 	rec.Layout, rec.Key, rec.Epoch, rec.Writer = RecordVersion, key, n, driver.NewAttempt()
-	return d.store.End(ctx, key, n, v, rec)
+	return rec
 }

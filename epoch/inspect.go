@@ -90,6 +90,7 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 	if b.Now {
 		kind = BrokenNow
 	}
+	var end Record // as this call sent it last
 	for range maxRounds {
 		n, err := d.store.Newest(ctx, key)
 		if err != nil {
@@ -109,6 +110,8 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 			}
 		case err != nil:
 			return unavailable(err)
+		case d.wrote(s, end): // it was delivered twice, and the second answer came
+			return nil
 		case v.Ended || d.lapsed(s):
 			return driver.ErrLost
 		case d.token(n, v.Shift) != t:
@@ -116,9 +119,10 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 		case v.Broken && !b.Now:
 			return nil
 		}
-		end := s.Record
+		end = s.Record
 		end.Ending = Ending{Kind: kind, By: b.By, Reason: b.Reason}
-		err = d.end(ctx, key, n, v.Version, end)
+		end = signed(key, n, end)
+		err = d.store.End(ctx, key, n, v.Version, end)
 		switch {
 		case err == nil:
 			return nil

@@ -66,26 +66,27 @@ func NewFence(client *s3.Client, bucketName, object string) (*Fence, error) {
 }
 
 // marked is a content with the line that keeps its mark.
-func marked(content []byte, t driver.Token) []byte {
-	return fmt.Appendf(nil, "%s\nfencing-token: %s %s\n", content, t, driver.NewAttempt())
+func marked(content []byte, t driver.Token, write string) []byte {
+	return fmt.Appendf(nil, "%s\nfencing-token: %s %s\n", content, t, write)
 }
 
-var markLine = regexp.MustCompile(`\nfencing-token: ([0-9]{1,19}) [0-9a-f]{32}\n$`)
+var markLine = regexp.MustCompile(`\nfencing-token: ([0-9]{1,19}) ([0-9a-f]{32})\n$`)
 
 // unmarked is the inverse of marked. What has no such line has the mark 0.
-func unmarked(body []byte) (content []byte, mark driver.Token, err error) {
+func unmarked(body []byte) (content []byte, mark driver.Token, write string, err error) {
 	at := markLine.FindSubmatchIndex(body)
 	if at == nil {
-		return body, 0, nil
+		return body, 0, "", nil
 	}
 	n, err := strconv.ParseUint(string(body[at[2]:at[3]]), 10, 63)
-	return body[:at[0]], driver.Token(n), err
+	return body[:at[0]], driver.Token(n), string(body[at[4]:at[5]]), err
 }
 
 // guarded is the object as it is: its mark, and what must not have changed when it is
 // written.
 type guarded struct {
 	mark        driver.Token
+	write       string // the number of the write that made it
 	etag        string // "": there is none
 	body        []byte
 	contentType *string
@@ -127,10 +128,14 @@ func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter fun
 	if t == 0 || t > driver.MaxToken {
 		return f.failed(op, fmt.Errorf("%w: %v is no token", driver.ErrStale, t))
 	}
+	var last string // the number of the write that was sent last
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		g, err := f.look(ctx)
 		if err != nil {
 			return f.failed(op, err)
+		}
+		if last != "" && g.write == last { // it was delivered twice, and the second answer came
+			return nil
 		}
 		if t < g.mark {
 			return f.failed(op, f.stale(t, g.mark))
@@ -138,7 +143,8 @@ func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter fun
 		if !alter(&g) {
 			return nil
 		}
-		err = f.store(ctx, t, g)
+		last = driver.NewAttempt().String()
+		err = f.store(ctx, t, last, g)
 		switch {
 		case err == nil:
 			return nil
@@ -169,15 +175,21 @@ func (f *Fence) look(ctx context.Context) (guarded, error) {
 		return guarded{}, driver.Wrap(driver.ErrUnavailable, err)
 	}
 	g := guarded{etag: aws.ToString(out.ETag), contentType: out.ContentType, metadata: out.Metadata}
-	if g.body, g.mark, err = unmarked(body); err != nil {
+	switch {
+	case g.etag == "":
+		return guarded{}, driver.Wrap(driver.ErrUnavailable, noETag(opGet))
+	case a.unbounded: // the mark is at its end
+		return guarded{}, driver.Wrap(driver.ErrUnavailable, errors.New("the reply does not say how long the object is: its mark may be cut off"))
+	}
+	if g.body, g.mark, g.write, err = unmarked(body); err != nil {
 		return g, fmt.Errorf("%w: object %q has a mark that is no token: %w", driver.ErrCorrupt, f.object, err)
 	}
 	return g, nil
 }
 
-func (f *Fence) store(ctx context.Context, t driver.Token, g guarded) error {
+func (f *Fence) store(ctx context.Context, t driver.Token, write string, g guarded) error {
 	a, once := f.begin()
-	body := marked(g.body, t)
+	body := marked(g.body, t, write)
 	in := &s3.PutObjectInput{
 		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
 		ContentType: g.contentType, Metadata: g.metadata,

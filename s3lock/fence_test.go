@@ -179,6 +179,25 @@ func TestFenceAroundWhatLooksLikeAnError(t *testing.T) {
 	}
 }
 
+// A mark at the end of a body may be cut off where nothing says how long the body is: such
+// a body is not believed.
+func TestFenceWhoseBodyMayBeCutOff(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	f := newFence(t, s)
+	if err := f.Write(within(t), 9, "nine"); err != nil {
+		t.Fatal(err)
+	}
+	s.wrong(func(s *double) { s.cut = 4 })
+	if err := f.Write(within(t), 8, "eight"); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a stale write: got %v, want ErrUnavailable", err)
+	}
+	s.wrong(func(s *double) { s.cut = 0 })
+	if got, err := f.Read(within(t), 9); got != "nine" || err != nil {
+		t.Errorf("read: got %q, %v; want what was there", got, err)
+	}
+}
+
 // A store without conditions is named, at once.
 func TestFenceOnAStoreWithoutConditions(t *testing.T) {
 	t.Parallel()

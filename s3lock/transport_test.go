@@ -1,8 +1,10 @@
 package s3lock
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -90,14 +92,19 @@ func TestNoFreeConnectionIsDefinite(t *testing.T) {
 func TestBrokenConnectionIsUnknown(t *testing.T) {
 	t.Parallel()
 	s := newDouble(t)
-	for name, rt := range map[string]http.RoundTripper{
-		"traced": &http.Transport{}, "of its own kind": untraced{},
+	sealed := httptest.NewUnstartedServer(s)
+	sealed.EnableHTTP2 = true
+	sealed.StartTLS()
+	t.Cleanup(sealed.Close)
+	for name, c := range map[string]*s3.Client{
+		"traced": s.over(&http.Transport{}), "of its own kind": s.over(untraced{}),
+		"HTTP/2": s3.New(s.client().Options(), func(o *s3.Options) { o.BaseEndpoint, o.HTTPClient = &sealed.URL, sealed.Client() }),
 	} {
-		d, err := NewDriver(within(t), s.over(rt), testBucket, nil)
+		d, err := NewDriver(within(t), c, testBucket, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := acquire(t, d, name)
+		g := acquire(t, d, strings.ReplaceAll(name, "/", ""))
 		s.wrong(func(s *double) {
 			s.answer = func(*http.Request) (int, string, bool) { panic(http.ErrAbortHandler) }
 		})
@@ -222,5 +229,86 @@ func TestNoChecksumsBeyondWhatIsRequired(t *testing.T) {
 				t.Fatalf("a request carries %s: %v", name, values)
 			}
 		}
+	}
+}
+
+// resending is something between that sends writes again whose reply it has lost, as web
+// servers in front of a store do: the client has the answer to the second one.
+type resending struct{ http.RoundTripper }
+
+func (r resending) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPut {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		first := req.Clone(req.Context())
+		first.Body, req.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+		res, err := r.RoundTripper.RoundTrip(first)
+		if err != nil {
+			return nil, err
+		}
+		if err := res.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return r.RoundTripper.RoundTrip(req)
+}
+
+// NE15: a write that something between delivers twice, and of which the client sees the second
+// answer only, is known for its own.
+func TestWritesThatAreDeliveredTwice(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	s.driver(nil) // the probe is not what this is about
+	between := s.over(resending{&http.Transport{}})
+	open := func() *Driver {
+		d, err := NewDriver(within(t), between, testBucket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	d := open()
+	g := acquire(t, d, "k")
+	g, err := d.Renew(within(t), g)
+	if err != nil || g.Token != 1 {
+		t.Fatalf("renew: got token %v, %v", g.Token, err)
+	}
+	if err := d.Release(within(t), g); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	g = acquire(t, d, "k")
+	if err := d.Break(within(t), "k", g.Token, driver.Break{}); err != nil {
+		t.Errorf("break: %v", err)
+	}
+	if err := d.Break(within(t), "k", g.Token, driver.Break{Now: true}); err != nil {
+		t.Errorf("break now: %v", err)
+	}
+	if g = acquire(t, d, "k"); g.Token != 3 {
+		t.Errorf("token: got %v, want 3", g.Token)
+	}
+	then := s.now()
+	s.wrong(func(s *double) { s.now = func() time.Time { return then.Add(ttl + margin + second) } })
+	d = open() // the one before would notice the jump
+	if g = acquire(t, d, "k"); g.Token != 4 {
+		t.Errorf("token behind a seal: got %v, want 4", g.Token)
+	}
+	// It is no success that somebody else has ended it.
+	if err := s.driver(nil).Break(within(t), "k", g.Token, driver.Break{Now: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(within(t), g); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release of what was broken: got %v, want ErrLost", err)
+	}
+	f, err := NewFence(between, testBucket, "report.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(within(t), 3, "three"); err != nil {
+		t.Errorf("a fence's write: %v", err)
+	}
+	if got, err := f.Read(within(t), 3); got != "three" || err != nil {
+		t.Errorf("read: got %q, %v", got, err)
 	}
 }
