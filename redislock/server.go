@@ -24,14 +24,13 @@ type server struct {
 	policy    string // what it does when memory is full
 	aof, sync string // appendonly, appendfsync
 	snapshots string // save
-	// unsynced: its append-only file is not synced while it is rewritten (no-appendfsync-on-rewrite).
-	unsynced bool
+	rewriting string // no-appendfsync-on-rewrite: "no" syncs it also then
 }
 
 // asked are the settings that say what a crash loses.
-var asked = []any{"appendonly", "appendfsync", unsyncedSetting, "save", "maxmemory-policy"}
+var asked = []any{"appendonly", "appendfsync", rewritingSetting, "save", "maxmemory-policy"}
 
-const unsyncedSetting = "no-appendfsync-on-rewrite"
+const rewritingSetting = "no-appendfsync-on-rewrite"
 
 // questions are the commands that a server is asked when it is met; the scripts are loaded
 // with them.
@@ -57,7 +56,7 @@ func answers(got []outcome) (s server, err error) {
 	s.read(got[0])
 	settings := pairs(got[1])
 	s.aof, s.sync, s.snapshots = settings["appendonly"], settings["appendfsync"], settings["save"]
-	s.unsynced = settings[unsyncedSetting] == "yes"
+	s.rewriting = settings[rewritingSetting]
 	if p := settings["maxmemory-policy"]; p != "" {
 		s.policy = p
 	}
@@ -186,8 +185,8 @@ func (s *server) loses(failsOver bool) string {
 		return "what the replica that is promoted has not received: replication is asynchronous"
 	case s.aof == "":
 		return "unknown: the server does not tell how it keeps its data"
-	case s.aof == "yes" && s.sync == "always" && s.unsynced:
-		return "what came while its append-only file was rewritten: it has " + unsyncedSetting + " yes"
+	case s.aof == "yes" && s.sync == "always" && s.rewriting != "no":
+		return "what came while its append-only file was rewritten: it does not say " + rewritingSetting + " no"
 	case s.aof == "yes" && s.sync == "always":
 		return ""
 	case s.aof == "yes":

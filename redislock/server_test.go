@@ -71,11 +71,12 @@ func TestLoses(t *testing.T) {
 		failsOver bool
 		says      string // empty: nothing
 	}{
-		"always":                 {server{aof: "yes", sync: "always"}, false, ""},
-		"always, with a replica": {server{aof: "yes", sync: "always", replicas: 1}, false, "replica"},
-		"always, by Sentinel":    {server{aof: "yes", sync: "always"}, true, "replica"},
-		"always, but":            {server{aof: "yes", sync: "always", unsynced: true}, false, "no-appendfsync-on-rewrite"},
-		"always, and it evicts":  {server{aof: "yes", sync: "always", policy: "allkeys-lru"}, false, "allkeys-lru"},
+		"always":                 {server{aof: "yes", sync: "always", rewriting: "no"}, false, ""},
+		"always, with a replica": {server{aof: "yes", sync: "always", rewriting: "no", replicas: 1}, false, "replica"},
+		"always, by Sentinel":    {server{aof: "yes", sync: "always", rewriting: "no"}, true, "replica"},
+		"always, but":            {server{aof: "yes", sync: "always", rewriting: "yes"}, false, "no-appendfsync-on-rewrite"},
+		"always, and it evicts":  {server{aof: "yes", sync: "always", rewriting: "no", policy: "allkeys-lru"}, false, "allkeys-lru"},
+		"always, it half says":   {server{aof: "yes", sync: "always"}, false, "no-appendfsync-on-rewrite"},
 		"everysec":               {server{aof: "yes", sync: "everysec"}, false, "everysec"},
 		"snapshots":              {server{aof: "no", snapshots: "3600 1"}, false, "snapshot"},
 		"nothing":                {server{aof: "no"}, false, "everything"},
