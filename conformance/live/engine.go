@@ -26,8 +26,14 @@ type engine struct {
 	bind     netip.Addr // where they are published
 }
 
-// docker connects once per process.
-var docker = sync.OnceValues(func() (*engine, error) { return inTime(2*dockerAnswers, newEngine) })
+// docker connects once per process, and tells the reaper.
+var docker = sync.OnceValues(func() (*engine, error) {
+	e, err := inTime(2*dockerAnswers, newEngine)
+	if err == nil && mine != nil {
+		err = mine.begin(e.docker.DaemonHost())
+	}
+	return e, err
+})
 
 // inTime bounds a connect that has no bound of its own: a Docker that accepts and never answers would keep every test.
 func inTime(most time.Duration, connect func() (*engine, error)) (*engine, error) {
@@ -54,19 +60,55 @@ func newEngine() (*engine, error) {
 		os.Setenv(ryukVariable, "true")
 	}
 	log.SetDefault(log.NewNoopLogger()) // it tells at length which Docker it found
-	p, err := testcontainers.NewDockerProvider(testcontainers.WithDefaultBridgeNetwork(testcontainers.Bridge))
-	if err != nil {
-		reason, _, _ := strings.Cut(err.Error(), "\n") // the rest is about every other kind of Docker that it looked for
-		return nil, fmt.Errorf("start Docker, it does not answer: %s", reason)
+	// testcontainers takes any other Docker that it finds where this one is dead.
+	if host := os.Getenv(client.EnvOverrideHost); host != "" {
+		if err := answersAt(host); err != nil {
+			return nil, fmt.Errorf("%s=%s: %w; or unset it", client.EnvOverrideHost, host, noDocker(err))
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dockerAnswers)
-	defer cancel()
-	if _, err := p.Client().Ping(ctx, client.PingOptions{}); err != nil {
-		return nil, fmt.Errorf("start Docker, it does not answer: %w", err)
+	p, err := testcontainers.NewDockerProvider(testcontainers.WithDefaultBridgeNetwork(testcontainers.Bridge))
+	if err == nil {
+		err = ping(p.Client())
+	}
+	if err != nil {
+		return nil, noDocker(err)
 	}
 	e := &engine{provider: p, docker: p.Client()}
 	e.host, e.bind = publish(e.docker.DaemonHost(), os.Getenv(hostVariable))
 	return e, nil
+}
+
+// dial returns a client of one Docker. It connects when it is used.
+func dial(host string) (*client.Client, error) {
+	return client.New(client.FromEnv, client.WithHost(host))
+}
+
+func answersAt(host string) error {
+	docker, err := dial(host)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	return ping(docker)
+}
+
+func ping(docker client.APIClient) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dockerAnswers)
+	defer cancel()
+	_, err := docker.Ping(ctx, client.PingOptions{})
+	return err
+}
+
+// noDocker says what to do about a Docker that cannot be used. Of an error with several lines it takes one: the others are about
+// every other kind of Docker that testcontainers has looked for.
+func noDocker(err error) error {
+	reason, _, _ := strings.Cut(err.Error(), "\n")
+	for line := range strings.Lines(err.Error()) {
+		if strings.Contains(line, "permission denied") { // the client's own words, which keep no error of the system
+			return fmt.Errorf("this user may not use Docker (be root, or in the group docker): %s", strings.TrimSpace(line))
+		}
+	}
+	return fmt.Errorf("start Docker, it does not answer: %s", reason)
 }
 
 const (

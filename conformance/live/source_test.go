@@ -2,7 +2,6 @@ package live
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -35,39 +34,11 @@ func TestMissing(t *testing.T) {
 	delete(left.servers, "the reason")
 }
 
-// A Docker that accepts connections and never answers is as good as none.
-func TestSilentDocker(t *testing.T) {
-	e, err := inTime(50*time.Millisecond, func() (*engine, error) { select {} })
-	if e != nil || err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("got %v, want an error", err)
-	}
-}
-
 // A typing error must not turn a missing server into a skip.
 func TestUnknownServersAreRefused(t *testing.T) {
 	for list, want := range map[string][]string{"": nil, "redis, etcd,s3,": nil, "redsi,s3,all": {"redsi", "all"}, "Redis": {"Redis"}} {
 		if got := unknown(list); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", list, got, want)
-		}
-	}
-}
-
-func TestPublish(t *testing.T) {
-	loopback, all := netip.MustParseAddr("127.0.0.1"), netip.IPv4Unspecified()
-	for _, c := range []struct {
-		daemon, override, host string
-		bind                   netip.Addr
-	}{
-		{"unix:///var/run/docker.sock", "", "127.0.0.1", loopback},
-		{"npipe:////./pipe/docker_engine", "", "127.0.0.1", loopback},
-		{"tcp://10.1.2.3:2376", "", "10.1.2.3", all},
-		{"tcp://localhost:2375", "", "127.0.0.1", loopback},
-		{"unix:///var/run/docker.sock", "host.docker.internal", "host.docker.internal", all},
-		{"tcp://10.1.2.3:2376", "127.0.0.1", "127.0.0.1", loopback},
-	} {
-		host, bind := publish(c.daemon, c.override)
-		if host != c.host || bind != c.bind {
-			t.Errorf("publish(%q, %q): got %s, %v, want %s, %v", c.daemon, c.override, host, bind, c.host, c.bind)
 		}
 	}
 }
