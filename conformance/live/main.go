@@ -10,6 +10,9 @@ import (
 // run names what this process has started: the value of runLabel. Empty: Main was not called.
 var run string
 
+// mine is the reaper of this run. Nil: Main was not called.
+var mine *reaper
+
 const runLabel = "locker.live.run"
 
 // Main is the body of TestMain for a package whose tests use servers. It runs the tests, and removes what they have
@@ -28,6 +31,7 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "live: no reaper:", err)
 		os.Exit(2)
 	}
+	mine = r
 	code := m.Run()
 	if err := r.finish(); err != nil {
 		fmt.Fprintln(os.Stderr, "live:", err)

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,15 +21,25 @@ const (
 	// reaperSettles is for how long nothing of the run may appear before the reaper ends: Docker may still be making
 	// what the killed test binary has asked for.
 	reaperSettles = 3 * time.Second
+	// reaperGivesUp is for how long the reaper tries, also where Docker is away. What is left then is the next run's to sweep.
 	reaperGivesUp = 2 * time.Minute
+)
+
+// What the run tells its reaper, one a line.
+const (
+	tellsDocker = "docker " // and where it is
+	tellsEnd    = "end"     // an orderly one: nothing is under way
 )
 
 // reaper is another process of the test binary that removes everything of this run when the pipe to it closes: also if
 // this process panics, times out or is killed, where no deferred function and no t.Cleanup runs.
 type reaper struct {
-	cmd  *exec.Cmd
-	pipe io.WriteCloser
-	out  *strings.Builder
+	run   string
+	cmd   *exec.Cmd
+	pipe  io.WriteCloser
+	out   *strings.Builder
+	host  string   // of the Docker that things are started in; empty: in none
+	claim *os.File // open for as long as this process lives; nil: there is none
 }
 
 func startReaper(run string) (*reaper, error) {
@@ -49,18 +60,42 @@ func startReaper(run string) (*reaper, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &reaper{cmd: cmd, pipe: pipe, out: out}, nil
+	return &reaper{run: run, cmd: cmd, pipe: pipe, out: out}, nil
+}
+
+// begin tells in which Docker things will be started, before the first of them is.
+func (r *reaper) begin(host string) error {
+	dir, err := claims()
+	if err == nil {
+		r.claim, err = newClaim(dir, r.run, host)
+	}
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // no reason to do without servers
+		fmt.Fprintln(os.Stderr, "live: no other run could sweep what this one leaves:", err)
+	}
+	if _, err := io.WriteString(r.pipe, tellsDocker+host+"\n"); err != nil {
+		return fmt.Errorf("run the tests again, their reaper has ended: %w", err)
+	}
+	r.host = host
+	return nil
 }
 
 // finish lets the reaper remove what is left, and waits for it. That something was left is no error: a test may have
 // failed in the middle.
 func (r *reaper) finish() error {
-	_, _ = io.WriteString(r.pipe, "end\n") // it may have died, as Wait says
+	_, _ = io.WriteString(r.pipe, tellsEnd+"\n") // it may have died, as Wait says
 	r.pipe.Close()
-	if err := r.cmd.Wait(); err != nil {
-		return fmt.Errorf("reaper: %w: %s", err, r.out)
+	err := r.cmd.Wait()
+	if text := r.out.String(); err == nil && text != "" {
+		fmt.Fprint(os.Stderr, "live: reaper: ", text)
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("reaper: %w: %s", err, r.out)
+	if r.host != "" && !r.cmd.ProcessState.Exited() { // it was killed, and could not do its work
+		err = errors.Join(err, reapRun(r.host, r.run, 0))
+	}
+	return err
 }
 
 // reapIfReaper does the work of a reaper and ends the process, if this process is one.
@@ -69,65 +104,107 @@ func reapIfReaper() {
 	if run == "" {
 		return
 	}
-	word, _ := io.ReadAll(os.Stdin)
-	settles := reaperSettles
-	if len(word) > 0 { // an orderly end: nothing is under way
-		settles = 0
-	}
-	if err := reap(run, settles); err != nil {
+	if err := follow(run, os.Stdin, os.Stdout); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// reap removes everything of a run until nothing has been found for a while.
-func reap(run string, settles time.Duration) error {
-	e, err := docker()
-	if err != nil {
-		return nil // and so nothing was started
+// follow listens to a run until that ends, and removes what it has left. What others have left it only mentions if it cannot.
+func follow(run string, from io.Reader, out io.Writer) error {
+	host, settles := "", reaperSettles
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		if at, ok := strings.CutPrefix(lines.Text(), tellsDocker); ok {
+			host = at
+			if err := sweepAt(host); err != nil {
+				fmt.Fprintln(out, "what other runs have left:", err)
+			}
+		}
+		if lines.Text() == tellsEnd {
+			settles = 0
+		}
 	}
+	if host == "" { // and so nothing was started
+		return nil
+	}
+	return reapRun(host, run, settles)
+}
+
+// sweepAt is sweep in the Docker of a host.
+func sweepAt(host string) error {
+	docker, err := dial(host)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	dir, err := claims()
+	if err != nil {
+		return err
+	}
+	return sweep(docker, dir, host)
+}
+
+// reapRun removes everything of a run, and then its claim.
+func reapRun(host, run string, settles time.Duration) error {
+	docker, err := dial(host)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), reaperGivesUp)
 	defer cancel()
+	if err := reap(ctx, docker, run, settles); err != nil {
+		return err
+	}
+	if dir, err := claims(); err == nil {
+		dropClaim(dir, run)
+	}
+	return nil
+}
+
+// reap removes everything of a run until nothing has been found for a while. It goes on trying where Docker is away.
+func reap(ctx context.Context, docker client.APIClient, run string, settles time.Duration) error {
 	empty := time.Now()
 	for {
-		found, err := e.removeAll(ctx, run)
-		if ctx.Err() != nil {
-			return fmt.Errorf("something of run %s is left: %w", run, errors.Join(err, ctx.Err()))
-		}
-		if found > 0 || err != nil {
+		found, err := removeAll(ctx, docker, run)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("something of run %s may be left, look for the label %s: %w", run, runLabel, errors.Join(err, ctx.Err()))
+		case found > 0 || err != nil:
 			empty = time.Now()
-		} else if time.Since(empty) >= settles {
+		case time.Since(empty) >= settles:
 			return nil
 		}
 		<-time.After(100 * time.Millisecond)
 	}
 }
 
-// removeAll removes what carries the label of a run, and returns how much there was.
-func (e *engine) removeAll(ctx context.Context, run string) (int, error) {
+// removeAll removes what carries the label of a run, and the volumes without a name of its containers. It returns how much
+// there was.
+func removeAll(ctx context.Context, docker client.APIClient, run string) (int, error) {
 	found := 0
 	var errs []error
 	ours := client.Filters{}.Add("label", runLabel+"="+run)
-	containers, err := e.docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours})
+	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours})
 	errs = append(errs, err)
 	for _, c := range containers.Items {
 		found++
-		_, err := e.docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_, err := docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		errs = append(errs, err)
 	}
-	networks, err := e.docker.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
 	errs = append(errs, err)
 	for _, n := range networks.Items {
 		found++
-		_, err := e.docker.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
+		_, err := docker.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
 		errs = append(errs, err)
 	}
-	volumes, err := e.docker.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
+	volumes, err := docker.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
 	errs = append(errs, err)
 	for _, v := range volumes.Items {
 		found++
-		_, err := e.docker.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{Force: true})
+		_, err := docker.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{Force: true})
 		errs = append(errs, err)
 	}
 	return found, errors.Join(errs...)

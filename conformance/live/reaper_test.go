@@ -14,8 +14,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// victimVariable in the environment makes TestVictim a victim, and says how it ends.
-const victimVariable = "LOCKER_LIVE_VICTIM"
+const (
+	// victimVariable in the environment makes TestVictim a victim, and says how it ends.
+	victimVariable = "LOCKER_LIVE_VICTIM"
+	// victimImage makes it one with a container of this image that does not run, which takes less time than servers.
+	victimImage = "LOCKER_LIVE_VICTIM_IMAGE"
+)
 
 // TestVictim is run by other tests, in a process of its own. It has servers of every kind of leftover, and ends badly.
 func TestVictim(t *testing.T) {
@@ -24,9 +28,27 @@ func TestVictim(t *testing.T) {
 		return
 	}
 	fmt.Println("run", run)
+	fmt.Println("reaper", mine.cmd.Process.Pid)
+	if image := os.Getenv(victimImage); image != "" {
+		e, err := docker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		newPeers(t)
+		s, err := unstarted(t.Context(), e, "locker-live-"+run+"-left", image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("container", s.box.GetContainerID())
+		badEnd(t, end)
+	}
 	primary := Redis(t, RedisOptions{Persistence: RedisAlways})
 	Redis(t, RedisOptions{ReplicaOf: primary}) // and so a network
 	fmt.Println("address", primary.Addr())
+	badEnd(t, end)
+}
+
+func badEnd(t *testing.T, end string) {
 	switch end {
 	case "panic":
 		go panic("as it was told")
@@ -34,6 +56,11 @@ func TestVictim(t *testing.T) {
 		os.Exit(3)
 	case "fail":
 		t.Fatal("as it was told")
+	case "bereft":
+		if err := mine.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		t.Fatal("as it was told, without a reaper")
 	case "busy":
 		for {
 			Redis(t, RedisOptions{})
@@ -52,6 +79,12 @@ type victim struct {
 
 func startVictim(t *testing.T, end string, args ...string) *victim {
 	t.Helper()
+	return newVictim(t, end, args...).start(t)
+}
+
+// newVictim is a victim that has not started.
+func newVictim(t *testing.T, end string, args ...string) *victim {
+	t.Helper()
 	if _, err := docker(); err != nil {
 		missing(t, "redis", false, err)
 	}
@@ -61,6 +94,11 @@ func startVictim(t *testing.T, end string, args ...string) *victim {
 	}
 	v := &victim{cmd: exec.Command(self, append([]string{"-test.run=^TestVictim$", "-test.v"}, args...)...)}
 	v.cmd.Env = append(os.Environ(), victimVariable+"="+end, "LOCKER_TEST_REDIS_URL=") // a server of the environment leaves nothing
+	return v
+}
+
+func (v *victim) start(t *testing.T) *victim {
+	t.Helper()
 	out, err := v.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -120,14 +158,16 @@ func leftBy(ctx context.Context, t *testing.T, run string) int {
 	return len(containers.Items) + len(networks.Items) + len(volumes.Items)
 }
 
+func kill(t *testing.T, v *victim) {
+	t.Helper()
+	if err := v.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // However a test binary ends, nothing of its run is left, soon after.
 func TestReaper(t *testing.T) {
 	t.Parallel()
-	kill := func(t *testing.T, v *victim) {
-		if err := v.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, c := range []struct {
 		name, end string
 		args      []string
@@ -174,9 +214,7 @@ func TestRunsSideBySide(t *testing.T) {
 	address := stays.says(t, "address ")
 	goes.says(t, "address ")
 	before := leftBy(t.Context(), t, stays.run)
-	if err := goes.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, goes)
 	goes.ends(t)
 	eventually(t, func(ctx context.Context) bool { return leftBy(ctx, t, goes.run) == 0 })
 
@@ -193,9 +231,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got, err := c.do("PING"); err != nil || got != "PONG" {
 		t.Errorf("the other run's server: got %v, %v, want PONG", got, err)
 	}
-	if err := stays.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, stays)
 	stays.ends(t)
 	eventually(t, func(ctx context.Context) bool { return leftBy(ctx, t, stays.run) == 0 })
 }

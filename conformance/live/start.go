@@ -158,7 +158,11 @@ func (s *Server) create(ctx context.Context, p spec, name, image string) error {
 		},
 		HostConfigModifier: func(c *container.HostConfig) {
 			c.PortBindings = network.PortMap{inside: {{HostIP: s.engine.bind}}}
-			c.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.volume, Target: p.data}}
+			c.Mounts = []mount.Mount{{
+				Type: mount.TypeVolume, Source: s.volume, Target: p.data,
+				// Where the reaper was faster than this request, Docker makes the volume again.
+				VolumeOptions: &mount.VolumeOptions{Labels: labels},
+			}}
 		},
 	})
 	if err != nil {

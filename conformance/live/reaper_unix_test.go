@@ -1,0 +1,35 @@
+//go:build unix
+
+package live
+
+import (
+	"context"
+	"syscall"
+	"testing"
+)
+
+// What ends everything that belongs to a terminal does not end the reaper.
+func TestReaperOutlivesItsTerminal(t *testing.T) {
+	t.Parallel()
+	e, err := docker()
+	if err != nil {
+		missing(t, "redis", false, err)
+	}
+	image := volumeImage(t, e)
+	for name, signal := range map[string]syscall.Signal{"interrupted": syscall.SIGINT, "hung up": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := cheap(t, t.TempDir(), image, "hang")
+			v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell starts a command
+			v.start(t)
+			t.Cleanup(func() { _, _ = removeAll(context.Background(), e.docker, v.run) })
+			volumes := volumesOf(t, e, v.says(t, "container "))
+			if err := syscall.Kill(-v.cmd.Process.Pid, signal); err != nil {
+				t.Fatal(err)
+			}
+			v.ends(t)
+			eventually(t, func(ctx context.Context) bool { return leftBy(ctx, t, v.run) == 0 })
+			wantNoVolume(t, e, volumes)
+		})
+	}
+}
