@@ -2,8 +2,14 @@ package s3lock
 
 import (
 	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fencelock/locker"
 )
@@ -54,6 +60,37 @@ func TestURL(t *testing.T) {
 	}
 	if !encrypted {
 		t.Error("nothing was written with sse=AES256")
+	}
+}
+
+// The client that a URL makes logs nothing, whatever it would like to say: it would write to
+// stderr, between the lines of a command's child.
+func TestURLIsSilent(t *testing.T) {
+	environment(t)
+	s := newDouble(t)
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stderr
+	os.Stderr = stderr
+	defer func() { os.Stderr = was }()
+	client, _, idle, err := fromURL(within(t), &locker.URL{Client: url.URL{
+		Scheme: "s3", Host: testBucket, RawQuery: url.Values{endpointParam: {s.URL}}.Encode(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle()
+	talk := func(o *s3.Options) {
+		o.UsePathStyle = true
+		o.ClientLogMode = aws.LogRequest | aws.LogResponse | aws.LogRetries | aws.LogSigning
+	}
+	if _, err := client.HeadBucket(within(t), &s3.HeadBucketInput{Bucket: aws.String(testBucket)}, talk); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := os.ReadFile(stderr.Name()); len(said) > 0 || err != nil {
+		t.Errorf("it said %q, %v", said, err)
 	}
 }
 
