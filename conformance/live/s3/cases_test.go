@@ -3,10 +3,7 @@ package s3_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,84 +16,6 @@ import (
 	"github.com/fencelock/locker/driver"
 	"github.com/fencelock/locker/s3lock"
 )
-
-func (c client) sent(what string, want map[string]int) {
-	c.t.Helper()
-	if got := c.net.Counts(); !maps.Equal(got, want) {
-		c.t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
-// The requests that are promised, counted between the client and a real server.
-func TestRequestsPerOperation(t *testing.T) {
-	t.Parallel()
-	sp := newSpace(t)
-	keep := s3lock.Options{Keep: 1000} // collection is counted elsewhere
-	a, b := sp.client(keep), sp.client(keep)
-	g := a.acquire("k")
-	a.sent("acquire, never used", map[string]int{"LIST": 2, "PUT": 1})
-	b.refused("k")
-	b.sent("refused, cold", map[string]int{"LIST": 1, "GET": 1})
-	b.refused("k")
-	b.sent("poll", map[string]int{"GET": 1})
-	g, err := a.Renew(within(t), g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.sent("renew", map[string]int{"PUT": 1})
-	a.release(g)
-	a.sent("release", map[string]int{"PUT": 1})
-	a.release(a.acquire("k"))
-	a.sent("acquire, warm, and release", map[string]int{"LIST": 1, "PUT": 2})
-	c := sp.client(keep)
-	c.acquire("k")
-	c.sent("acquire, cold", map[string]int{"LIST": 2, "GET": 1, "PUT": 1})
-}
-
-// S3-1: the newest of 2500 epochs is found with one LIST, and with none by who knows it.
-func TestManyEpochs(t *testing.T) {
-	t.Parallel()
-	const epochs = 2500
-	sp := newSpace(t)
-	a := sp.client(s3lock.Options{Keep: 2 * epochs})
-	a.release(a.acquire("k"))
-	first := sp.name + "/k/" + sp.objects("k")[0]
-	got, err := sp.raw.GetObject(within(t), &s3.GetObjectInput{Bucket: &sp.s.Bucket, Key: &first})
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := make([]byte, 4096)
-	n, _ := got.Body.Read(body)
-	_ = got.Body.Close()
-	var wg sync.WaitGroup
-	numbers := make(chan int)
-	for range 16 {
-		wg.Go(func() {
-			for i := range numbers {
-				record := strings.Replace(string(body[:n]), `"epoch": 1,`, fmt.Sprintf(`"epoch": %d,`, i), 1)
-				name := fmt.Sprintf("%s/k/%010d.json", sp.name, 9_999_999_999-i)
-				if _, err := sp.raw.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &sp.s.Bucket, Key: &name, Body: strings.NewReader(record)}); err != nil {
-					t.Errorf("epoch %d: %v", i, err)
-				}
-			}
-		})
-	}
-	for i := 2; i <= epochs; i++ {
-		numbers <- i
-	}
-	close(numbers)
-	wg.Wait()
-	b := sp.client(s3lock.Options{Keep: 2 * epochs})
-	if g := b.acquire("k"); g.Token != epochs+1 {
-		t.Errorf("token: got %v, want %d", g.Token, epochs+1)
-	}
-	b.sent("acquire, cold", map[string]int{"LIST": 2, "GET": 1, "PUT": 1})
-	c := sp.client(s3lock.Options{})
-	c.refused("k")
-	c.net.Counts()
-	c.refused("k")
-	c.sent("refused with the hint", map[string]int{"GET": 1})
-}
 
 // S3-2 and S3-19: a contender that stops before its create until its number was used and
 // collected gets no lease by it, whether it had looked or was warm; nobody else notices.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/fencelock/locker/conformance"
 	"github.com/fencelock/locker/conformance/live"
 	"github.com/fencelock/locker/conformance/live/netfault"
 	"github.com/fencelock/locker/driver"
@@ -17,6 +19,12 @@ import (
 
 // shared is the server of the tests that harm only their own clients' networks.
 var shared = live.Once(func(tb testing.TB) *live.S3Server { return live.S3(tb, live.S3Options{}) })
+
+// full reports whether the tests are to run at their full size.
+func full() bool {
+	size := os.Getenv(conformance.SizeVariable)
+	return size == "full" || size == "soak"
+}
 
 // ttl is the least that the backend takes.
 const ttl = 2 * time.Second
@@ -50,13 +58,20 @@ type client struct {
 
 func (sp space) client(o s3lock.Options) client {
 	sp.t.Helper()
+	c := sp.opened(o)
+	c.net.Counts()
+	return c
+}
+
+// opened is a client whose open is counted.
+func (sp space) opened(o s3lock.Options) client {
+	sp.t.Helper()
 	o.Namespace = sp.name
 	d, net, err := accountOf(sp.s).networked(sp.t.Context(), target(sp.s), &o)
 	if err != nil {
 		sp.t.Fatal(err)
 	}
 	sp.t.Cleanup(func() { _ = d.Close() })
-	net.Counts()
 	return client{d.Driver, sp.t, net}
 }
 
