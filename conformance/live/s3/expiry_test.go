@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,13 +106,13 @@ func (sp space) storeClock() string {
 }
 
 // S3-16: collection against contenders whose networks stall, conflict, are told to slow
-// down and lose replies at random: no two believe at one time, no token is given twice, and
+// down, lose replies and repeat writes at random: no two believe at one time, no token is given twice, and
 // tokens rise in the order of the grants.
 func TestCollectionUnderContention(t *testing.T) {
 	t.Parallel()
 	const contenders = 8
 	lasts := 8 * time.Second
-	if size := os.Getenv(conformance.SizeVariable); size == "full" || size == "soak" {
+	if full() {
 		lasts = 5 * time.Minute
 	}
 	sp := newSpace(t)
@@ -150,6 +149,7 @@ func TestCollectionUnderContention(t *testing.T) {
 			netfault.Rule{Match: oneIn(25, writes), Do: netfault.Answer, Status: 409, Body: netfault.S3Error("ConditionalRequestConflict", "try again")},
 			netfault.Rule{Match: oneIn(25, nil), Do: netfault.Answer, Status: 503, Body: netfault.S3Error("SlowDown", "reduce your request rate")},
 			netfault.Rule{Match: oneIn(25, nil), Do: netfault.DropReply},
+			netfault.Rule{Match: oneIn(25, writes), Do: netfault.Repeat, After: 300 * time.Millisecond},
 			netfault.Rule{Match: oneIn(25, nil), Do: netfault.AnswerLate, Status: 500, Body: netfault.S3Error("InternalError", "try again")},
 		)
 		l, err := locker.New(c, &locker.Options{TTL: 2 * ttl, Owner: fmt.Sprint(i)})
