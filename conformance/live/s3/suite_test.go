@@ -44,6 +44,13 @@ func TestObserved(t *testing.T) {
 	partly(t, harness(t, s, s3lock.Observed, front(t, s)), 80, "inspect/states", "expiry/renew-too-late", "expiry/release-too-late")
 }
 
+// Another store, which other people have written.
+func TestMinIO(t *testing.T) {
+	t.Parallel()
+	s := live.MinIO(t, live.S3Options{})
+	partly(t, harness(t, s, s3lock.StoreClock, front(t, s)), 80)
+}
+
 // partly runs the core cases that are no load, but for some, and wants so many to pass at
 // least.
 func partly(t *testing.T, h conformance.Harness, least int, but ...string) {
