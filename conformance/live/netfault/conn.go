@@ -2,6 +2,7 @@ package netfault
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -23,19 +24,19 @@ type conn struct {
 	client  net.Conn
 	server  net.Conn // nil while swallowed: nothing is behind it
 	queue   [2]chan chunk
-	done    chan struct{}
+	ctx     context.Context // ends with the connection
+	end     context.CancelFunc
 	closing sync.Once
 
 	mu   sync.Mutex
-	born uint64 // the version of the faults when it was opened
-	gap  bool   // bytes were swallowed
+	born uint64  // the version of the faults when it was opened
+	gap  [2]bool // bytes were swallowed
 	turn turn
 	// shaking: the handshake is not over; shaken are its bytes.
 	shaking bool
 	shaken  []byte
 	bytes   [2]int64  // arrived here, for Cut
 	chunks  [2]uint64 // of them
-	due     [2]time.Time
 }
 
 // turn is what the client sends up to the server's next bytes.
@@ -48,11 +49,12 @@ type turn struct {
 	before    bool // the reset of Faults.OneIn
 	after     bool
 	bytes     [2]int64
-	harmed    [2]uint64 // the version in which it was counted
-	copied    *replay
+	harmed    [2]uint64 // the version of the faults, plus one, in which it was counted
+	copied    *replay   // to be sent when the server has answered
 }
 
-// chunk is bytes on their way. end: no more will come. reset: the connection's end.
+// chunk is bytes on their way, due at the other side, but behind those before. end: no more
+// will come. reset: the connection's end.
 type chunk struct {
 	b     []byte
 	due   time.Time
@@ -64,7 +66,8 @@ type chunk struct {
 const queued = 1024
 
 func newConn(p *Proxy, client net.Conn, number uint64) *conn {
-	c := &conn{p: p, client: client, number: number, done: make(chan struct{}), shaking: p.handshake != nil}
+	c := &conn{p: p, client: client, number: number, shaking: p.handshake != nil}
+	c.ctx, c.end = context.WithCancel(context.Background())
 	c.turn.number = -1
 	for i := range c.queue {
 		c.queue[i] = make(chan chunk, queued)
@@ -80,26 +83,23 @@ func (c *conn) serve() {
 	c.p.passing.RLock()
 	c.mu.Lock()
 	c.born = c.p.version
-	swallowed := c.p.faults.Requests.Hole && c.p.faults.From != NextTurn
-	c.gap = swallowed // as a connect would be: it is over at the next change
+	swallowed := c.sink(requests) // as a connect would be: it is over at the next change
 	c.mu.Unlock()
 	c.p.passing.RUnlock()
 	if swallowed {
 		c.swallow()
 		return
 	}
-	server, err := c.p.dial()
+	server, err := c.p.connect()
 	if err != nil {
 		return
 	}
 	c.mu.Lock()
 	c.server = server
 	c.mu.Unlock()
-	select {
-	case <-c.done: // reset while it was dialled
+	if c.ctx.Err() != nil { // reset while it was dialled
 		_ = server.Close()
 		return
-	default:
 	}
 	var pumps sync.WaitGroup
 	pumps.Go(func() { c.read(requests, c.client) })
@@ -111,25 +111,14 @@ func (c *conn) serve() {
 
 // swallow reads until the client gives up, and then waits for the next change.
 func (c *conn) swallow() {
-	buf := make([]byte, 4<<10)
-	for {
-		n, err := c.client.Read(buf)
-		if n > 0 {
-			c.mu.Lock()
-			c.p.harm(&c.turn.harmed[requests], c.born, requests)
-			c.mu.Unlock()
-		}
-		if err != nil {
-			<-c.done
-			return
-		}
-	}
+	_, _ = io.Copy(io.Discard, c.client)
+	<-c.ctx.Done()
 }
 
 // reset ends the connection at once: the client gets a reset.
 func (c *conn) reset() {
 	c.closing.Do(func() {
-		close(c.done)
+		c.end()
 		abort(c.client)
 		c.mu.Lock()
 		server := c.server
@@ -143,7 +132,7 @@ func (c *conn) reset() {
 func (c *conn) hasGap() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.gap
+	return c.gap[requests] || c.gap[replies]
 }
 
 // read judges what arrives from one side and queues it for the other.
@@ -159,11 +148,8 @@ func (c *conn) read(dir int, from net.Conn) {
 			}
 		}
 		if err != nil {
-			c.mu.Lock()
-			due := c.due[dir]
-			c.mu.Unlock()
 			broken := dir == replies && !errors.Is(err, io.EOF)
-			c.enqueue(dir, chunk{due: due, end: true, reset: broken})
+			c.enqueue(dir, chunk{end: true, reset: broken})
 			return
 		}
 	}
@@ -173,7 +159,7 @@ func (c *conn) enqueue(dir int, k chunk) bool {
 	select {
 	case c.queue[dir] <- k:
 		return true
-	case <-c.done:
+	case <-c.ctx.Done():
 		return false
 	}
 }
@@ -182,26 +168,26 @@ func (c *conn) enqueue(dir int, k chunk) bool {
 // throwing away, so that the other direction can end in its own time: a request that was
 // sent still arrives when its client is gone.
 func (c *conn) write(dir int, to net.Conn) {
-	gone := false
+	var gone error
 	for {
 		var k chunk
 		select {
 		case k = <-c.queue[dir]:
-		case <-c.done:
+		case <-c.ctx.Done():
 			return
 		}
-		if !c.wait(k.due) {
+		if !sleep(c.ctx, time.Until(k.due)) {
 			return
 		}
-		if len(k.b) > 0 && !gone {
-			gone = !c.put(dir, to, k.b)
+		if len(k.b) > 0 && gone == nil {
+			gone = c.put(dir, to, k.b)
 		}
 		switch {
-		case k.reset, gone && dir == requests: // the server is gone
+		case k.reset, errors.Is(gone, errReset), gone != nil && dir == requests: // the server is gone
 			c.reset()
 			return
 		case k.end && c.holed(dir): // the end is swallowed, too
-			<-c.done
+			<-c.ctx.Done()
 			return
 		case k.end:
 			if t, ok := to.(*net.TCPConn); ok {
@@ -212,44 +198,34 @@ func (c *conn) write(dir int, to net.Conn) {
 	}
 }
 
-func (c *conn) wait(due time.Time) bool {
-	d := time.Until(due)
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.done:
-		return false
-	}
-}
+// errReset: bytes that were held fell victim to a reset.
+var errReset = errors.New("netfault: reset")
 
 // oneWrite bounds how long a write may hold back Apply; what is left of the chunk is then
 // judged again.
 const oneWrite = 100 * time.Millisecond
 
-// put writes a chunk, unless it falls into a hole. It reports whether the receiver is
-// still there.
-func (c *conn) put(dir int, to net.Conn, b []byte) bool {
+// put writes a chunk, unless it falls into a hole. An error means that nothing more can be
+// written.
+func (c *conn) put(dir int, to net.Conn, b []byte) error {
 	for len(b) > 0 {
 		n, err := c.putSome(dir, to, b)
 		b = b[n:]
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return false
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
 func (c *conn) putSome(dir int, to net.Conn, b []byte) (int, error) {
 	c.p.passing.RLock()
 	defer c.p.passing.RUnlock()
-	if c.harmNow(dir).Hole {
-		c.swallowed(dir)
+	switch swallow, reset := c.fate(dir); {
+	case swallow:
 		return len(b), nil
+	case reset:
+		return 0, errReset
 	}
 	_ = to.SetWriteDeadline(time.Now().Add(oneWrite))
 	n, err := to.Write(b)
@@ -260,16 +236,7 @@ func (c *conn) putSome(dir int, to net.Conn, b []byte) (int, error) {
 func (c *conn) holed(dir int) bool {
 	c.p.passing.RLock()
 	defer c.p.passing.RUnlock()
-	if !c.harmNow(dir).Hole {
-		return false
-	}
-	c.swallowed(dir)
-	return true
-}
-
-func (c *conn) swallowed(dir int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gap = true
-	c.p.harm(&c.turn.harmed[dir], c.p.version, dir)
+	return c.sink(dir)
 }

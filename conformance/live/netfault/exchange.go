@@ -20,6 +20,7 @@ type exchange struct {
 	picked bool
 	number uint64
 	hurt   bool
+	copied *spot // what asks for a copy
 }
 
 // spot is what a fault of Set means for one direction of one request.
@@ -79,26 +80,46 @@ func (x *exchange) run() {
 	if x.Before != nil {
 		x.Before(x.r)
 	}
-	if x.Do == Answer {
-		x.harm()
-		x.made().write(x.w)
-		return
-	}
-	got, err := x.h.forward(x.r, x.body)
+	x.hurt = false // the reply is harmed apart
+	got, err := x.reply()
 	if err != nil { // the server is not there, or has gone
 		drop(x.w)
 		return
 	}
-	if x.Do == AnswerLate {
-		x.harm()
-		got = x.made()
-	}
 	if x.Behind != nil {
 		x.Behind(got.Response)
 	}
-	x.hurt = false // the reply is harmed apart
 	if x.pass(replies) {
 		got.write(x.w)
+	}
+}
+
+// reply has the request answered: by the server, or by the rule.
+func (x *exchange) reply() (*reply, error) {
+	if x.Do == Answer {
+		x.harm()
+		return x.made(), nil
+	}
+	got, err := x.h.forward(x.r, x.body)
+	if err != nil {
+		return nil, err
+	}
+	if x.copied != nil && x.h.join() {
+		go x.again(x.copied.after)
+	}
+	if x.Do == AnswerLate {
+		x.harm()
+		return x.made(), nil
+	}
+	return got, nil
+}
+
+// again delivers the request a second time. The server has answered it: no copy overtakes
+// its original.
+func (x *exchange) again(after time.Duration) {
+	defer x.h.wg.Done()
+	if sleep(x.h.ctx, after) {
+		_, _ = x.h.forward(x.r, x.body)
 	}
 }
 
@@ -109,12 +130,13 @@ func (x *exchange) pass(dir int) bool {
 		x.harm()
 	}
 	if s.delay > 0 && !s.swallow && !s.lose {
-		if !x.h.wait(s.delay) {
+		if !sleep(x.h.ctx, s.delay) {
 			drop(x.w)
 			return false
 		}
 		if later := x.at(dir); later.swallow || later.lose { // the network broke meanwhile
 			s = later
+			x.hurt = false // Fired has begun anew
 			x.harm()
 		}
 	}
@@ -125,18 +147,12 @@ func (x *exchange) pass(dir int) bool {
 	case s.swallow:
 		select {
 		case <-s.changed:
-		case <-x.r.Context().Done():
 		case <-x.h.ctx.Done():
 		}
 		drop(x.w)
 		return false
-	case s.repeat && x.h.join():
-		go func() {
-			defer x.h.wg.Done()
-			if x.h.wait(s.after) {
-				_, _ = x.h.forward(x.r, x.body)
-			}
-		}()
+	case s.repeat:
+		x.copied = &s
 	}
 	return true
 }
@@ -161,13 +177,9 @@ func (x *exchange) made() *reply {
 	if strings.HasPrefix(x.Body, "<") {
 		header.Set("Content-Type", "application/xml")
 	}
-	body := x.Body
-	if x.r.Method == http.MethodHead {
-		body = ""
-	}
-	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("Content-Length", strconv.Itoa(len(x.Body))) // of a HEAD's, too, which has no body
 	return &reply{
 		Response: &http.Response{StatusCode: x.Status, Header: header, Request: x.r, Body: io.NopCloser(strings.NewReader(""))},
-		body:     []byte(body),
+		body:     []byte(x.Body),
 	}
 }

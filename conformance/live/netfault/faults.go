@@ -16,16 +16,19 @@ type Faults struct {
 	// OneIn resets about one turn in so many, half of them before and half after the
 	// server had the request. Zero: none.
 	OneIn int
-	// Copies delivers the client's bytes of each turn a second time, CopyAfter later, on a
-	// connection of their own, behind the bytes of the connection's handshake. The replies
-	// are thrown away. Protocols that can be replayed so: RESP2 and RESP3, HTTP/1. Not:
+	// Copies delivers the client's bytes of each turn a second time, CopyAfter later than
+	// the server's answer, so that no copy overtakes its original, on a connection of their
+	// own, behind the bytes of the connection's handshake. A turn that is never answered is
+	// not copied, nor is one that had begun before Apply. The replies are thrown away.
+	// Protocols that can be replayed so: RESP2 and RESP3, HTTP/1. Not:
 	// whatever numbers its frames or draws a challenge (HTTP/2, TLS, Postgres).
 	Copies    bool
 	CopyAfter time.Duration
 	// From says where the faults begin to count.
 	From Scope
-	// Times is after how many harmed turns the network is sound again. Zero: at the next
-	// Apply.
+	// Times is after how many harmed turns the network is sound again; a connect that a
+	// Hole swallows is one. Zero: at the next Apply. A connection with a gap is not sound
+	// again: the next bytes behind the gap are a reset.
 	Times int
 }
 
@@ -35,9 +38,12 @@ type Harm struct {
 	// Delay is how much later bytes arrive, Jitter a random time up to which more is
 	// added. Bytes never overtake each other.
 	Delay, Jitter time.Duration
-	// Hole swallows bytes in silence.
+	// Hole swallows bytes in silence. In a hole of requests a new connection stands, as
+	// far as the client sees, and nothing is behind it: it is not led to the server before
+	// the next Apply, which resets it.
 	Hole bool
-	// Reset puts a reset in the place of the next bytes.
+	// Reset puts a reset in the place of the next bytes, those that a delay holds among
+	// them.
 	Reset bool
 	// Cut, if positive, lets so many bytes pass and then resets. It counts from the
 	// beginning of each turn, the first being one that begins after Apply (a chunk may be

@@ -24,9 +24,8 @@ type HTTPOptions struct {
 
 // HTTP passes whole HTTP/1 requests and replies on, over plain TCP. Whatever the client
 // signed stays as it was sent: method, path, query, headers, the Host among them, and
-// body. Nothing is ever sent twice unless it is asked for. It is safe for concurrent use.
+// body, all of which is kept in memory. Nothing is ever sent twice unless it is asked for. It is safe for concurrent use.
 type HTTP struct {
-	target    Target
 	seed      uint64
 	verb      func(*http.Request) string
 	listener  net.Listener
@@ -52,14 +51,18 @@ var _ conformance.Network = (*HTTP)(nil)
 // ListenHTTP makes a sound network in front of an HTTP server, on a free port of the
 // loopback interface. It does not connect. Close ends it.
 func ListenHTTP(t Target, o *HTTPOptions) (*HTTP, error) {
-	if o == nil {
-		o = &HTTPOptions{}
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("netfault: %w", err)
 	}
-	h := &HTTP{target: t, seed: seeded(o.Seed), verb: o.Verb, listener: l, changed: make(chan struct{}), counts: map[string]int{}}
+	return listenHTTP(l, t.dial, o), nil
+}
+
+func listenHTTP(l net.Listener, d dialer, o *HTTPOptions) *HTTP {
+	if o == nil {
+		o = &HTTPOptions{}
+	}
+	h := &HTTP{seed: seeded(o.Seed), verb: o.Verb, listener: l, changed: make(chan struct{}), counts: map[string]int{}}
 	if h.verb == nil {
 		h.verb = func(r *http.Request) string { return r.Method }
 	}
@@ -69,11 +72,11 @@ func ListenHTTP(t Target, o *HTTPOptions) (*HTTP, error) {
 		// A connection that is kept leads to where the target was, and a request on one that the
 		// server has just closed would be sent again without being asked for.
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, t) },
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d(ctx) },
 	}
 	h.server = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, DisableGeneralOptionsHandler: true}
 	h.wg.Go(func() { _ = h.server.Serve(l) })
-	return h, nil
+	return h
 }
 
 // Addr returns the address for the client. It never changes.
@@ -90,8 +93,9 @@ func (h *HTTP) String() string {
 }
 
 // Set makes the network fail, for every request that no Rule picks. It is in force when it
-// returns, also for requests under way. A request that was swallowed, and one whose reply
-// was, ends with a reset at the next change.
+// returns, also for requests that a delay holds, and for the replies to those that the
+// server has. A request that was swallowed, and one whose reply was, ends with a reset at
+// the next change.
 func (h *HTTP) Set(f conformance.NetworkFault, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,14 +103,22 @@ func (h *HTTP) Set(f conformance.NetworkFault, d time.Duration) {
 	h.change()
 }
 
-// Rules replaces the rules and starts Fired anew.
+// Rules replaces the rules and starts Fired anew. Requests that a rule has picked already
+// stay its own. It panics if a rule's Status is none that a reply can have.
 func (h *HTTP) Rules(rs ...Rule) {
+	all := make([]*rule, len(rs))
+	for i, r := range rs {
+		if r.Status == 0 {
+			r.Status = http.StatusOK
+		}
+		if r.Status < 200 || r.Status > 999 {
+			panic(fmt.Sprintf("netfault: rule %d: status %d, want 200 to 999", i, r.Status))
+		}
+		all[i] = &rule{Rule: r}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rules, h.fired = nil, 0
-	for _, r := range rs {
-		h.rules = append(h.rules, &rule{Rule: r})
-	}
+	h.rules, h.fired = all, 0
 	h.change()
 }
 
@@ -159,9 +171,6 @@ func (h *HTTP) join() bool {
 	return !h.closed
 }
 
-// maxBody bounds what is kept of a request.
-const maxBody = 64 << 20
-
 // ServeHTTP takes one request of the client.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.join() {
@@ -169,7 +178,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.wg.Done()
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		drop(w)
 		return
@@ -204,21 +213,6 @@ func (h *HTTP) harmed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fired++
-}
-
-// wait sleeps, unless the proxy is closed.
-func (h *HTTP) wait(d time.Duration) bool {
-	if d <= 0 {
-		return h.ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-h.ctx.Done():
-		return false
-	}
 }
 
 // forward sends a request to the server and reads the whole reply. The client may be gone

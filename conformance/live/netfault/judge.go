@@ -22,10 +22,30 @@ func (c *conn) current() Faults {
 	return f
 }
 
-func (c *conn) harmNow(dir int) Harm {
+// fate is what becomes now of bytes that may have been held: a change counts for them, too.
+// Behind a gap that no hole goes on with is a reset.
+func (c *conn) fate(dir int) (swallow, reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.current().of(dir)
+	switch {
+	case c.sink(dir):
+		return true, false
+	case c.current().of(dir).Reset:
+		c.harmed(dir)
+		return false, true
+	}
+	return false, c.gap[dir]
+}
+
+// sink reports whether bytes of now fall into a hole, and notes that they did. Call it with
+// Proxy.passing and conn.mu held.
+func (c *conn) sink(dir int) bool {
+	if !c.current().of(dir).Hole {
+		return false
+	}
+	c.gap[dir] = true
+	c.harmed(dir)
+	return true
 }
 
 func (f Faults) of(dir int) Harm {
@@ -43,17 +63,15 @@ func (c *conn) judge(dir int, b []byte) []chunk {
 	defer c.mu.Unlock()
 	c.follow(dir, b)
 	f := c.current()
-	if f.Copies && dir == requests {
-		c.copy(b, f.CopyAfter)
+	if dir == requests {
+		c.copy(b, f)
 	}
 	h := f.of(dir)
 	c.turn.bytes[dir] += int64(len(b))
 	c.bytes[dir] += int64(len(b))
 	c.chunks[dir]++
 	switch {
-	case h.Hole: // before the delay: what is swallowed is swallowed now
-		c.gap = true
-		c.harmed(dir)
+	case c.sink(dir): // before the delay: what is swallowed is swallowed now
 		return nil
 	case h.Reset, f.OneIn > 0 && dir == requests && c.turn.before, f.OneIn > 0 && dir == replies && c.turn.after:
 		c.harmed(dir)
@@ -77,10 +95,7 @@ func (c *conn) arrival(dir int, h Harm) time.Time {
 	if late > 0 {
 		c.harmed(dir)
 	}
-	if due := time.Now().Add(late); due.After(c.due[dir]) {
-		c.due[dir] = due
-	}
-	return c.due[dir]
+	return time.Now().Add(late)
 }
 
 // beyond is how many of the bytes so far are behind the cut.
@@ -100,6 +115,9 @@ func (c *conn) follow(dir int, b []byte) {
 		if c.turn.begun && !c.turn.answered {
 			c.turn.answered = true
 			c.p.turned()
+			if copied := c.turn.copied; copied != nil {
+				c.p.wg.Go(func() { c.p.replay(copied) })
+			}
 		}
 		return
 	}
@@ -114,19 +132,26 @@ func (c *conn) follow(dir int, b []byte) {
 	}
 }
 
-func (c *conn) harmed(dir int) { c.p.harm(&c.turn.harmed[dir], c.p.version, dir) }
-
-// harm counts a turn once for each direction and change of the faults. Call it with the
-// connection's mu held.
-func (p *Proxy) harm(counted *uint64, version uint64, dir int) {
-	if *counted == version+1 {
+// harmed counts a turn once for each direction and change of the faults. Call it with
+// Proxy.passing and conn.mu held.
+func (c *conn) harmed(dir int) {
+	counted, now := &c.turn.harmed, c.p.version+1
+	if counted[dir] == now {
 		return
 	}
-	*counted = version + 1
+	first := counted[requests] != now && counted[replies] != now
+	counted[dir] = now
+	c.p.harm(dir, first)
+}
+
+// harm counts a harmed turn's direction, and the turn with the first of them.
+func (p *Proxy) harm(dir int, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fired++
-	p.harmed++
+	if first {
+		p.harmed++
+	}
 	if dir == requests {
 		p.counts.HarmedRequests++
 	} else {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/fencelock/locker/conformance"
 )
+
+// A dialer opens a connection to the server.
+type dialer func(context.Context) (net.Conn, error)
 
 // Target tells where the server is. It is asked at each new connection: a server that was
 // restarted may have another port.
@@ -46,7 +48,7 @@ type Counts struct {
 
 // Proxy passes TCP connections on. It is safe for concurrent use.
 type Proxy struct {
-	target    Target
+	dial      dialer
 	seed      uint64
 	handshake func(int, []byte) bool
 	listener  net.Listener
@@ -73,18 +75,21 @@ var _ conformance.Network = (*Proxy)(nil)
 // Listen makes a sound network in front of a server, on a free port of the loopback
 // interface. It does not connect. Close ends it.
 func Listen(t Target, o *Options) (*Proxy, error) {
-	if o == nil {
-		o = &Options{}
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("netfault: %w", err)
 	}
-	p := &Proxy{target: t, seed: seeded(o.Seed), handshake: o.Handshake, listener: l, conns: map[*conn]struct{}{}}
+	return listen(l, t.dial, o), nil
+}
+
+func listen(l net.Listener, d dialer, o *Options) *Proxy {
+	if o == nil {
+		o = &Options{}
+	}
+	p := &Proxy{dial: d, seed: seeded(o.Seed), handshake: o.Handshake, listener: l, conns: map[*conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.wg.Add(1)
-	go p.accept()
-	return p, nil
+	p.wg.Go(p.accept)
+	return p
 }
 
 func seeded(seed uint64) uint64 {
@@ -108,8 +113,9 @@ func (p *Proxy) String() string {
 func (p *Proxy) Set(f conformance.NetworkFault, d time.Duration) { p.Apply(Of(f, d)) }
 
 // Apply replaces the faults and starts Fired anew. The change is in force when it returns,
-// also for connections that are open. Bytes that are under way arrive when they were due.
-// Connections in which bytes were swallowed are reset.
+// also for connections that are open: no byte passes a Hole or a Reset behind it, even if it
+// was held by a delay. All else that is under way arrives when it was due. Connections in
+// which bytes were swallowed are reset.
 func (p *Proxy) Apply(f Faults) {
 	p.passing.Lock()
 	p.faults = f
@@ -175,12 +181,15 @@ func (p *Proxy) open() []*conn {
 	return all
 }
 
+// acceptAgain is how long the proxy waits when it could not accept a connection: it has too
+// few descriptors, and whoever closes some needs the processor.
+const acceptAgain = 10 * time.Millisecond
+
 func (p *Proxy) accept() {
-	defer p.wg.Done()
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
-			if p.ctx.Err() != nil {
+			if !sleep(p.ctx, acceptAgain) {
 				return
 			}
 			continue
@@ -209,13 +218,13 @@ func (p *Proxy) forget(c *conn) {
 // dialTimeout bounds one connect. The server is on this machine.
 const dialTimeout = 5 * time.Second
 
-func (p *Proxy) dial() (net.Conn, error) {
+func (p *Proxy) connect() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
 	defer cancel()
-	return dial(ctx, p.target)
+	return p.dial(ctx)
 }
 
-func dial(ctx context.Context, t Target) (net.Conn, error) {
+func (t Target) dial(ctx context.Context) (net.Conn, error) {
 	address, err := t(ctx)
 	if err != nil {
 		return nil, err
@@ -231,18 +240,17 @@ func abort(c net.Conn) {
 	_ = c.Close()
 }
 
-// RESP is the Handshake of Redis and Valkey clients: the commands that a client sends of
-// its own accord when it connects.
-func RESP(_ int, first []byte) bool {
-	// *2\r\n$5\r\nHELLO\r\n…
-	lines := strings.SplitN(string(first), "\r\n", 4)
-	if len(lines) < 4 || !strings.HasPrefix(lines[0], "*") || !strings.HasPrefix(lines[1], "$") {
-		return false
+// sleep waits for d and reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
 	}
-	switch strings.ToUpper(lines[2]) {
-	case "HELLO", "AUTH", "SELECT", "CLIENT", "READONLY":
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
 		return true
-	default:
+	case <-ctx.Done():
 		return false
 	}
 }

@@ -3,68 +3,37 @@ package netfault
 import (
 	"bytes"
 	"io"
-	"sync"
 	"time"
 )
 
-// replay is a turn that is to be delivered a second time.
+// replay is a turn that is to be delivered a second time, behind the handshake's bytes.
 type replay struct {
-	mu        sync.Mutex
-	handshake []byte
-	b         []byte
+	b     []byte
+	after time.Duration
 }
 
-func (r *replay) add(b []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.b = append(r.b, b...)
-}
-
-func (r *replay) all() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append(bytes.Clone(r.handshake), r.b...)
-}
-
-// copy schedules the turn's second delivery with its first bytes, and adds the others.
-// Call it with conn.mu held.
-func (c *conn) copy(b []byte, after time.Duration) {
+// copy keeps the bytes of a turn that is to be copied. Whole turns are copied or none: the
+// rest of one is no request. Call it with Proxy.passing and conn.mu held.
+func (c *conn) copy(b []byte, f Faults) {
+	if f.Copies && c.turn.bytes[requests] == 0 {
+		c.turn.copied = &replay{b: bytes.Clone(c.shaken), after: f.CopyAfter}
+		c.harmed(requests)
+	}
 	if c.turn.copied != nil {
-		c.turn.copied.add(b)
-		return
+		c.turn.copied.b = append(c.turn.copied.b, b...)
 	}
-	r := &replay{handshake: bytes.Clone(c.shaken), b: bytes.Clone(b)}
-	c.turn.copied = r
-	c.harmed(requests)
-	if c.p.join() {
-		go c.p.replay(r, after)
-	}
-}
-
-// join adds a goroutine that Close waits for.
-func (p *Proxy) join() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.wg.Add(1)
-	}
-	return !p.closed
 }
 
 // quiet is how long a replay's connection stays open behind the server's last bytes: a
 // server may drop a request whose client has gone.
 const quiet = 2 * time.Second
 
-func (p *Proxy) replay(r *replay, after time.Duration) {
-	defer p.wg.Done()
-	t := time.NewTimer(after)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-p.ctx.Done():
+// replay delivers a turn again. The server has answered it: no copy overtakes its original.
+func (p *Proxy) replay(r *replay) {
+	if !sleep(p.ctx, r.after) {
 		return
 	}
-	server, err := p.dial()
+	server, err := p.connect()
 	if err != nil {
 		return
 	}
@@ -78,7 +47,7 @@ func (p *Proxy) replay(r *replay, after time.Duration) {
 		case <-ended:
 		}
 	})
-	if _, err := server.Write(r.all()); err != nil {
+	if _, err := server.Write(r.b); err != nil {
 		return
 	}
 	buf := make([]byte, 32<<10)

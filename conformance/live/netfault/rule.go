@@ -16,18 +16,19 @@ type Rule struct {
 	// Skip lets so many of the picked requests pass first, Times is how many it then
 	// takes. Zero: all.
 	Skip, Times int
-	// Do is what happens. Status, Body and Header are for Answer and AnswerLate; Body is
-	// XML if it begins with '<'.
+	// Do is what happens. Status (zero: 200), Body and Header are for Answer and
+	// AnswerLate; Body is XML if it begins with '<'.
 	Do     Action
 	Status int
 	Body   string
 	Header http.Header
 	// Delay is before the request goes on, DelayReply before the reply does. After is when
-	// Repeat sends the copy, counted from the first delivery.
+	// Repeat sends the copy, counted from the server's reply.
 	Delay, DelayReply, After time.Duration
 	// Before is called before the request goes on, and Behind when the reply has come:
 	// both may block, which is how a test stops a client between two of its steps. Behind
-	// may change the reply's status and headers. Both may be nil.
+	// may change the reply's status and headers, those of a reply that the rule made, too.
+	// Both may be nil.
 	Before func(*http.Request)
 	Behind func(*http.Response)
 }
@@ -42,7 +43,7 @@ const (
 	DropRequest
 	// DropReply delivers the request and resets the connection instead of the reply.
 	DropReply
-	// Swallow loses the request in silence: the client waits until it gives up.
+	// Swallow loses the request in silence, up to the next change.
 	Swallow
 	// Silence delivers the request and loses the reply in silence.
 	Silence
@@ -50,14 +51,9 @@ const (
 	Answer
 	// AnswerLate delivers the request and answers something else than the server did.
 	AnswerLate
-	// Repeat delivers the request, and a copy of it later.
+	// Repeat delivers the request, and when it was answered a copy of it.
 	Repeat
 )
-
-// String returns the action in words.
-func (a Action) String() string {
-	return [...]string{"pass", "drop the request", "drop the reply", "swallow", "silence", "answer", "answer late", "repeat"}[a]
-}
 
 // S3Error is the Body of an S3 error.
 func S3Error(code, message string) string {

@@ -28,6 +28,8 @@ type lines struct {
 	got      []got
 	open     map[net.Conn]bool
 	conns    int
+	// answering is called before an answer, if it is not nil.
+	answering func(line string)
 }
 
 // got is what came in one piece: a line, or the rest at the end of a connection.
@@ -43,6 +45,11 @@ func serve(t *testing.T) *lines {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, l)
+}
+
+func serveOn(t *testing.T, l net.Listener) *lines {
+	t.Helper()
 	s := &lines{t: t, listener: l, open: map[net.Conn]bool{}}
 	s.wg.Go(func() {
 		for {
@@ -80,10 +87,26 @@ func (s *lines) talk(id int, c net.Conn) {
 		if err != nil {
 			return
 		}
+		if f := s.hook(); f != nil {
+			f(line)
+		}
 		if _, err := c.Write([]byte("ok " + line)); err != nil {
 			return
 		}
 	}
+}
+
+func (s *lines) hook() func(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answering
+}
+
+// answer makes the server call f before each answer.
+func (s *lines) answer(f func(line string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answering = f
 }
 
 func (s *lines) stop() {
@@ -96,11 +119,16 @@ func (s *lines) stop() {
 	s.wg.Wait()
 }
 
-func (s *lines) lines() []string {
+// arrived returns what came so far.
+func (s *lines) arrived() []got {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func (s *lines) lines() []string {
 	var all []string
-	for _, g := range s.got {
+	for _, g := range s.arrived() {
 		all = append(all, g.line)
 	}
 	return all
@@ -147,8 +175,26 @@ func dial(t *testing.T, p *netfault.Proxy) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newClient(t, c)
+}
+
+func newClient(t *testing.T, c net.Conn) *client {
 	t.Cleanup(func() { _ = c.Close() })
 	return &client{t, c, bufio.NewReader(c)}
+}
+
+// send sends without awaiting an answer.
+func (c *client) send(line string) {
+	c.t.Helper()
+	if _, err := c.Write([]byte(line)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hear reads one answer.
+func (c *client) hear(patience time.Duration) (string, error) {
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	return c.in.ReadString('\n')
 }
 
 // ask sends a line and returns the answer, waiting at most patience.
@@ -156,21 +202,26 @@ func (c *client) ask(line string, patience time.Duration) (string, error) {
 	if _, err := c.Write([]byte(line)); err != nil {
 		return "", err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(patience))
-	return c.in.ReadString('\n')
+	return c.hear(patience)
 }
 
 func (c *client) works(line string) {
 	c.t.Helper()
-	if answer, err := c.ask(line, 10*time.Second); err != nil || answer != "ok "+line {
+	c.gets(line, "ok "+line)
+}
+
+func (c *client) gets(line, want string) {
+	c.t.Helper()
+	if answer, err := c.ask(line, 10*time.Second); err != nil || answer != want {
 		c.t.Fatalf("%q: got %q, %v", line, answer, err)
 	}
 }
 
-// isReset fails unless the error is what a reset looks like.
+// isReset fails unless the error is what a reset looks like. It is not that of writing to a
+// connection that ended as usual.
 func isReset(t *testing.T, err error) {
 	t.Helper()
-	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v, want a reset", err)
 	}
 }
@@ -183,6 +234,14 @@ func isSilence(t *testing.T, err error) {
 }
 
 const silence = 100 * time.Millisecond
+
+// unheard sends a line that nothing answers, and waits until the proxy has harmed so many.
+func (c *client) unheard(p *netfault.Proxy, line string, fired int) {
+	c.t.Helper()
+	_, err := c.ask(line, silence)
+	isSilence(c.t, err)
+	eventually(c.t, "it is swallowed", func() bool { return p.Fired() == fired })
+}
 
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -224,4 +283,16 @@ func rest(c *client) string {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b, err := io.ReadAll(c.in)
 	return fmt.Sprintf("%s %v", b, errors.Is(err, syscall.ECONNRESET))
+}
+
+// end ends the server's connections, with a reset or as usual.
+func (s *lines) end(reset bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if reset {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+		_ = c.Close()
+	}
 }
