@@ -122,11 +122,11 @@ func TestHTTPRuleAnswers(t *testing.T) {
 			Header: http.Header{"Retry-After": {"7"}, "Date": {"then"}},
 			Behind: func(r *http.Response) { r.Header.Set("X-Behind", r.Status+r.Header.Get("Retry-After")); r.StatusCode++ },
 		})
-		if res, body := reply(t, http.MethodGet, h.URL()); res.StatusCode != 200 || body != "got " {
+		if res, body := reply(t, http.MethodGet, h.URL()); res.StatusCode != http.StatusOK || body != "got " {
 			t.Errorf("no match: got %d, %q", res.StatusCode, body)
 		}
 		res, body := reply(t, http.MethodDelete, h.URL())
-		if res.StatusCode != 504 || body != "<no/>" || res.ContentLength != 5 {
+		if res.StatusCode != http.StatusGatewayTimeout || body != "<no/>" || res.ContentLength != 5 {
 			t.Errorf("got %d, %q, length %d", res.StatusCode, body, res.ContentLength)
 		}
 		for name, want := range map[string]string{"Retry-After": "7", "Date": "then", "X-Behind": "7", "Content-Type": "application/xml", "ETag": ""} {
@@ -145,7 +145,7 @@ func TestHTTPRuleChangesTheReply(t *testing.T) {
 	s := site(t)
 	h := httpProxy(t, s, nil)
 	h.Rules(netfault.Rule{Behind: func(r *http.Response) { r.StatusCode = 202; r.Header.Set("ETag", "other") }})
-	if res, body := reply(t, http.MethodGet, h.URL()); res.StatusCode != 202 || res.Header.Get("ETag") != "other" || body != "got " {
+	if res, body := reply(t, http.MethodGet, h.URL()); res.StatusCode != http.StatusAccepted || res.Header.Get("ETag") != "other" || body != "got " {
 		t.Errorf("got %d, %v, %q", res.StatusCode, res.Header, body)
 	}
 	if h.Fired() != 0 {
@@ -159,7 +159,7 @@ func TestHTTPRuleStatus(t *testing.T) {
 	h := httpProxy(t, s, nil)
 	h.Rules(netfault.Rule{Do: netfault.Answer})
 	res, _ := reply(t, http.MethodGet, h.URL())
-	if at, err := http.ParseTime(res.Header.Get("Date")); res.StatusCode != 200 || err != nil || time.Since(at) > time.Hour {
+	if at, err := http.ParseTime(res.Header.Get("Date")); res.StatusCode != http.StatusOK || err != nil || time.Since(at) > time.Hour {
 		t.Errorf("got %d, %v, %v", res.StatusCode, at, err)
 	}
 	for _, status := range []int{-1, 42, 100, 199, 1000} {
@@ -172,7 +172,7 @@ func TestHTTPRuleStatus(t *testing.T) {
 			h.Rules(netfault.Rule{}, netfault.Rule{Do: netfault.Answer, Status: status})
 		}()
 	}
-	if res, _ := reply(t, http.MethodGet, h.URL()); res.StatusCode != 200 || len(s.requests()) != 0 {
+	if res, _ := reply(t, http.MethodGet, h.URL()); res.StatusCode != http.StatusOK || len(s.requests()) != 0 {
 		t.Error("the rules before are gone")
 	}
 }
