@@ -241,6 +241,9 @@ func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int
 		err = b.refused(opList, a, err)
 		return page{answer: a}, err
 	}
+	if out.IsTruncated == nil && out.Name == nil && out.KeyCount == nil && len(out.Contents) == 0 { // to the client it is one of nothing
+		return page{answer: a}, driver.Wrap(driver.ErrUnavailable, fmt.Errorf("%s: the reply is no listing: it is not the store's", opList))
+	}
 	p := page{objects: out.Contents, answer: a}
 	for _, f := range out.CommonPrefixes {
 		p.folders = append(p.folders, aws.ToString(f.Prefix))

@@ -47,7 +47,7 @@ func Token(l *locker.Lease) (driver.Token, error) {
 // not be refused. [Fence.Read] takes the line off; who reads the object otherwise sees it.
 //
 // Everybody who writes the object must do it through a Fence: an ordinary PUT takes the
-// mark away. An object that was there before has the mark 0. Objects are held in memory as
+// mark away, and so does a DELETE, be it a lifecycle rule's. An object that was there before has the mark 0. Objects are held in memory as
 // a whole.
 //
 // A Fence is safe for concurrent use, and needs no Close.
@@ -200,7 +200,10 @@ func (f *Fence) store(ctx context.Context, t driver.Token, write string, g guard
 	} else {
 		in.IfMatch = &g.etag
 	}
-	_, err := f.client.PutObject(ctx, in, once)
+	out, err := f.client.PutObject(ctx, in, once)
+	if err == nil && aws.ToString(out.ETag) == "" {
+		return noETag(op)
+	}
 	return f.refused(op, a, err)
 }
 

@@ -3,8 +3,10 @@ package s3lock
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -195,6 +197,32 @@ func TestFenceWhoseBodyMayBeCutOff(t *testing.T) {
 	s.wrong(func(s *double) { s.cut = 0 })
 	if got, err := f.Read(within(t), 9); got != "nine" || err != nil {
 		t.Errorf("read: got %q, %v; want what was there", got, err)
+	}
+}
+
+// signIn answers writes itself, as a page to sign in does.
+type signIn struct{ http.RoundTripper }
+
+func (p signIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodPut {
+		return p.RoundTripper.RoundTrip(r)
+	}
+	return &http.Response{
+		StatusCode: 200, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<html>")), ContentLength: 6,
+	}, nil
+}
+
+// A 200 that is not the store's is no write.
+func TestFenceThatIsAnsweredByOthers(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	f, err := NewFence(s.over(signIn{&http.Transport{}}), testBucket, "report.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(within(t), 1, "x"); !errors.Is(err, driver.ErrAmbiguous) {
+		t.Errorf("got %v, want ErrAmbiguous", err)
 	}
 }
 

@@ -50,6 +50,31 @@ func TestNotFoundByOthers(t *testing.T) {
 	}
 }
 
+// A reply that is no listing does not say that there is nothing.
+func TestNoListing(t *testing.T) {
+	t.Parallel()
+	for _, listing := range []string{" ", "<html><body>Sign in</body></html>", `<?xml version="1.0"?><Other/>`} {
+		s := newDouble(t)
+		d := s.driver(nil)
+		acquire(t, d, "k")
+		s.wrong(func(s *double) { s.listing = listing })
+		if st, err := d.Inspect(within(t), "k"); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%q: inspect: got held %v, %v; want ErrUnavailable", listing, st.Held, err)
+		}
+		for st, err := range d.List(within(t), "") {
+			if !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("%q: list: got %q, %v; want ErrUnavailable", listing, st.Key, err)
+			}
+		}
+		if g, err := s.driver(nil).TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("%q: acquire: got token %v, %v; want ErrUnavailable", listing, g.Token, err)
+		}
+		if _, err := d.TryAcquire(within(t), request("other")); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("%q: acquire another: got %v; want ErrUnavailable", listing, err)
+		}
+	}
+}
+
 // The same in the middle of a probe: what was not said about conditions is no verdict on
 // them.
 func TestNotFoundByOthersInAProbe(t *testing.T) {
