@@ -64,12 +64,16 @@ func TestConflictOnceOnEachWrite(t *testing.T) {
 			return 0, "", false
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	if _, err := other.TryAcquire(ctx, request("another")); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("409 for ever: got %v, want ErrUnavailable", err)
 	}
 }
+
+// patient is a call's time in which it tries six times, and then has nearly half a second
+// left, which is no pause: on a slow machine, too, its deadline is not in the middle of a try.
+const patient = 1100 * time.Millisecond
 
 // While S3 answers 409, a look tells who has won: another's object, whatever the marks
 // around its ETag, ends the tries at once, and one's own, unchanged, does not.
@@ -106,7 +110,7 @@ func TestConflictThatSomebodyHasWon(t *testing.T) {
 		have := s.etag(name)
 		shown := map[string]string{"weak": "W/" + have, "bare": strings.Trim(have, `"`), "another": `"x"`}[mark]
 		s.wrong(func(s *double) { s.header = http.Header{"Etag": {shown}} })
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
 		_, err := b.store.rewrite(ctx, "k", 2, version{etag: have}, epoch.Record{Key: "k", Epoch: 2, Holder: g.Attempt})
 		cancel()
 		if !errors.Is(err, want) {
