@@ -208,7 +208,7 @@ func (p signIn) RoundTrip(r *http.Request) (*http.Response, error) {
 		return p.RoundTripper.RoundTrip(r)
 	}
 	return &http.Response{
-		StatusCode: 200, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<html>")), ContentLength: 6,
 	}, nil
 }
