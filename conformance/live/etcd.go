@@ -2,8 +2,8 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +27,12 @@ type EtcdOptions struct {
 }
 
 // EtcdCluster is an etcd cluster.
-type EtcdCluster struct{ Nodes []*Server }
+type EtcdCluster struct {
+	Nodes []*Server
+
+	login etcdLogin
+	raw   string // the URL of the environment; empty: it is ours
+}
 
 // Etcd starts an etcd cluster for a test, or skips the test.
 func Etcd(tb testing.TB, o EtcdOptions) *EtcdCluster {
@@ -37,15 +42,20 @@ func Etcd(tb testing.TB, o EtcdOptions) *EtcdCluster {
 		image: image{server: "etcd", official: "gcr.io/etcd-development/etcd:v3.7.3"},
 		port:  2379, data: "/data", plain: !o.Own && nodes == 1 && len(o.Args) == 0,
 		url:   etcdURL,
-		ready: etcdReads,
+		ready: etcdLogin{}.reads,
 	}
 	if nodes > 1 {
-		p.ready = etcdAnswers // it cannot read before the others are there, too
+		p.ready = etcdLogin{}.answers // it cannot read before the others are there, too
 		p.peers = newPeers(tb)
 	}
 	c := &EtcdCluster{}
-	if raw, _ := endpoint("etcd"); raw != "" && p.plain {
-		return etcdOf(tb, raw)
+	if raw, variable := endpoint("etcd"); raw != "" && p.plain {
+		c, err := etcdOf(variable, raw)
+		if err != nil {
+			tb.Fatalf("live: %s: %v", variable, err)
+		}
+		await(tb, c.Nodes...)
+		return c
 	}
 	var members []string
 	for i := range nodes {
@@ -77,21 +87,38 @@ func etcdName(i, nodes int) string {
 	return fmt.Sprintf("etcd-%d", i+1)
 }
 
-// etcdOf is the cluster of the environment: etcd://host:port,host:port.
-func etcdOf(tb testing.TB, raw string) *EtcdCluster {
-	tb.Helper()
-	_, variable := endpoint("etcd")
-	hosts, ok := strings.CutPrefix(raw, "etcd://")
+// etcdOf is the cluster of the environment: etcd://user:password@host:port,host:port. No error shows its password.
+func etcdOf(variable, raw string) (*EtcdCluster, error) {
+	const form = "want etcd://host:2379,host:2379"
+	rest, ok := strings.CutPrefix(raw, "etcd://")
 	if !ok {
-		tb.Fatalf("live: %s is not etcd://host:port", variable)
+		return nil, errors.New(form)
 	}
-	hosts, _, _ = strings.Cut(hosts, "?")
-	c := &EtcdCluster{}
-	for host := range strings.SplitSeq(hosts, ",") {
-		c.Nodes = append(c.Nodes, &Server{name: variable, address: host, url: etcdURL, ready: etcdReads})
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
 	}
-	await(tb, c.Nodes...)
-	return c
+	c := &EtcdCluster{raw: raw}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		u, err := url.Parse("etcd://" + rest[:at] + "@host")
+		if err != nil {
+			return nil, errors.New("the user and the password are not escaped as in a URL")
+		}
+		c.login.user = u.User.Username()
+		c.login.password, _ = u.User.Password()
+		rest = rest[at+1:]
+	}
+	for host := range strings.SplitSeq(rest, ",") {
+		u, err := url.Parse("etcd://" + host)
+		if err != nil {
+			return nil, errors.New(form)
+		}
+		address, err := withPort(u, "2379")
+		if err != nil {
+			return nil, err
+		}
+		c.Nodes = append(c.Nodes, &Server{name: variable, address: address, url: etcdURL, ready: c.login.reads})
+	}
+	return c, nil
 }
 
 func etcdURL(at string) string { return "etcd://" + at }
@@ -114,8 +141,8 @@ func (c *EtcdCluster) Addrs() []string {
 	return all
 }
 
-// URL returns the URL of all nodes, as of now.
-func (c *EtcdCluster) URL() string { return etcdURL(strings.Join(c.Addrs(), ",")) }
+// URL returns the URL of all nodes, as of now. It may hold a password.
+func (c *EtcdCluster) URL() string { return cmp.Or(c.raw, etcdURL(strings.Join(c.Addrs(), ","))) }
 
 // All does one thing to all nodes at once: c.All(ctx, (*Server).Pause). After a Crash or Restart there is a leader again.
 func (c *EtcdCluster) All(ctx context.Context, do func(*Server, context.Context) error) error {
@@ -134,7 +161,7 @@ func (c *EtcdCluster) Leader(ctx context.Context) (*Server, error) {
 		votes, ids := map[string]int{}, map[string]*Server{}
 		for _, n := range c.Nodes {
 			once, cancel := context.WithTimeout(ctx, time.Second)
-			s, err := etcdStatus(once, n.Addr())
+			s, err := c.login.status(once, n.Addr())
 			cancel()
 			if err == nil {
 				votes[s.Leader]++
@@ -156,7 +183,7 @@ func (c *EtcdCluster) Leader(ctx context.Context) (*Server, error) {
 
 // Put writes a key through one node.
 func (c *EtcdCluster) Put(ctx context.Context, through *Server, key, value string) error {
-	return etcdCall(ctx, through.Addr(), "kv/put", map[string]any{"key": []byte(key), "value": []byte(value)}, nil)
+	return c.login.call(ctx, through.Addr(), "kv/put", map[string]any{"key": []byte(key), "value": []byte(value)}, nil)
 }
 
 // Get reads a key through one node, from a majority. A key that is not there reads as an empty one.
@@ -166,21 +193,29 @@ func (c *EtcdCluster) Get(ctx context.Context, through *Server, key string) (str
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	err := etcdCall(ctx, through.Addr(), "kv/range", map[string]any{"key": []byte(key)}, &got)
+	err := c.login.call(ctx, through.Addr(), "kv/range", map[string]any{"key": []byte(key)}, &got)
 	if err != nil || len(got.Pairs) == 0 {
 		return "", err
 	}
 	return string(got.Pairs[0].Value), nil
 }
 
-// etcdReads is the first answer of a node that has a leader.
-func etcdReads(ctx context.Context, at string) error {
-	return etcdCall(ctx, at, "kv/range", map[string]any{"key": base64.StdEncoding.EncodeToString([]byte("live"))}, nil)
+// etcdLogin is who a client is. Empty: nobody, as the servers that are ours want it.
+type etcdLogin struct{ user, password string }
+
+// reads is the first answer of a node that has a leader.
+func (l etcdLogin) reads(ctx context.Context, at string) error {
+	var got status
+	err := l.call(ctx, at, "kv/range", map[string]any{"key": []byte("live")}, &got)
+	if err == nil && got.Header.Member == "" {
+		err = refusal{errors.New("an answer without a header"), etcdRefusals[http.StatusNotFound]}
+	}
+	return err
 }
 
-// etcdAnswers is the first answer of any node.
-func etcdAnswers(ctx context.Context, at string) error {
-	_, err := etcdStatus(ctx, at)
+// answers is the first answer of any node.
+func (l etcdLogin) answers(ctx context.Context, at string) error {
+	_, err := l.status(ctx, at)
 	return err
 }
 
@@ -191,13 +226,35 @@ type status struct {
 	Leader string `json:"leader"`
 }
 
-func etcdStatus(ctx context.Context, at string) (s status, err error) {
-	err = etcdCall(ctx, at, "maintenance/status", struct{}{}, &s)
+func (l etcdLogin) status(ctx context.Context, at string) (s status, err error) {
+	err = l.call(ctx, at, "maintenance/status", struct{}{}, &s)
 	return s, err
 }
 
-// etcdCall makes one call over the JSON gateway, on a connection of its own.
-func etcdCall(ctx context.Context, at, method string, request, answer any) error {
+// call makes one call, and logs in before it if need be.
+func (l etcdLogin) call(ctx context.Context, at, method string, request, answer any) error {
+	if l.user == "" {
+		return etcdCall(ctx, at, method, "", request, answer)
+	}
+	var got struct {
+		Token string `json:"token"`
+	}
+	if err := etcdCall(ctx, at, "auth/authenticate", "", map[string]string{"name": l.user, "password": l.password}, &got); err != nil {
+		return err
+	}
+	return etcdCall(ctx, at, method, got.Token, request, answer)
+}
+
+// etcdRefusals are what to do about an answer that will not change. A wrong password is a bad request to etcd.
+var etcdRefusals = map[int]string{
+	http.StatusBadRequest:   "correct the user and the password of the URL",
+	http.StatusUnauthorized: "correct the user and the password of the URL",
+	http.StatusForbidden:    "give the user the role root, tests need every key",
+	http.StatusNotFound:     "this is no etcd, or one without its JSON gateway (--enable-grpc-gateway)",
+}
+
+// etcdCall makes one call over the JSON gateway, on a connection of its own. An empty token means nobody.
+func etcdCall(ctx context.Context, at, method, token string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err
@@ -207,15 +264,18 @@ func etcdCall(ctx context.Context, at, method string, request, answer any) error
 	if err != nil {
 		return err
 	}
+	if token != "" {
+		r.Header.Set("Authorization", token)
+	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	got, err := client.Do(r)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	defer got.Body.Close()
 	all, err := io.ReadAll(got.Body)
 	if err == nil && got.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", method, got.Status, bytes.TrimSpace(all))
+		err = refusedHTTP(got.StatusCode, fmt.Errorf("%s: %s: %.200s", method, got.Status, bytes.TrimSpace(all)), etcdRefusals)
 	}
 	if err == nil && answer != nil {
 		err = json.Unmarshal(all, answer)

@@ -87,7 +87,7 @@ func TestEtcdPartition(t *testing.T) {
 		return second != first
 	})
 	wantPut(t, c, second, "k", "two")
-	if err := etcdAnswers(t.Context(), first.Addr()); err != nil {
+	if err := c.login.answers(t.Context(), first.Addr()); err != nil {
 		t.Errorf("%s is out of reach for clients: %v", first.Name(), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), pauseShows)

@@ -1,9 +1,11 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -22,11 +24,21 @@ type PostgresOptions struct {
 	Args []string
 }
 
-// PostgresServer is a Postgres server. Anybody may log in as any user, without a password.
-type PostgresServer struct{ *Server }
+// PostgresServer is a Postgres server. Anybody may log in as any user, without a password, unless it is one of the environment.
+type PostgresServer struct {
+	*Server
+	login   pgLogin
+	adopted bool // it is one of the environment
+}
 
 // postgresHBA lets everybody in: only this host can reach the port.
 const postgresHBA = "local all all trust\nhost all all all trust\nhost replication all all trust\n"
+
+// initAndRun is the command of a server. The local image holds a cluster, the official one does not; and what that one starts from to
+// make one gets the arguments too, and then looks for a socket where they say that there is none.
+const initAndRun = `set -e
+[ -s "$PGDATA/PG_VERSION" ] || initdb -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync
+exec "$0" "$@"`
 
 // cloneAndRun is the command of a standby: it copies the primary once, and then runs like any other server. The copy is
 // complete when its marker is there.
@@ -41,51 +53,61 @@ exec "$0" "$@"`
 // Postgres starts a Postgres server for a test, or skips the test.
 func Postgres(tb testing.TB, o PostgresOptions) *PostgresServer {
 	tb.Helper()
-	s := &PostgresServer{}
+	s := &PostgresServer{login: anybody}
 	p := spec{
 		image: image{server: "postgres", official: "postgres:17"},
-		env:   map[string]string{"POSTGRES_HOST_AUTH_METHOD": "trust"}, // the official image asks for it
 		user:  "postgres", port: 5432, data: "/var/lib/postgresql/data",
 		stop:  "SIGINT", // fast: TERM waits for every client to go
 		plain: !o.Own && o.StandbyOf == nil && len(o.Args) == 0,
 		files: []testcontainers.ContainerFile{{
 			Reader: strings.NewReader(postgresHBA), ContainerFilePath: "/pg_hba.conf", FileMode: 0o644,
 		}},
-		url:   postgresURL,
-		ready: s.answer,
+		schemes: map[string]string{"postgres": "5432", "postgresql": "5432"},
+		adopt:   s.adopt,
+		url:     postgresURL,
+		ready:   s.answer,
 	}
-	p.command = []string{
-		"postgres", "-c", "listen_addresses=*", "-c", "unix_socket_directories=/tmp", "-c", "max_connections=300",
-		"-c", "hba_file=/pg_hba.conf",
-	}
+	script := initAndRun
 	if o.StandbyOf != nil {
 		p.as = o.StandbyOf.name + "-standby"
 		p.peers = o.StandbyOf.withPeers(tb)
-		p.command = append([]string{"bash", "-c", fmt.Sprintf(cloneAndRun, o.StandbyOf.name)}, p.command...)
+		script = fmt.Sprintf(cloneAndRun, o.StandbyOf.name)
 	}
-	p.command = append(p.command, o.Args...)
+	p.command = append([]string{
+		"bash", "-c", script, "postgres", "-c", "listen_addresses=*", "-c", "unix_socket_directories=/tmp", "-c", "max_connections=300",
+		"-c", "hba_file=/pg_hba.conf",
+	}, o.Args...)
 	s.Server = start(tb, p)
 	return s
 }
 
 func postgresURL(at string) string { return "postgres://postgres@" + at + "/postgres?sslmode=disable" }
 
-// answer is the server's first answer to a query. One of the environment may ask for a password: that is an answer too.
-func (s *PostgresServer) answer(ctx context.Context, at string) error {
-	if s.Server != nil && !s.Ours() {
-		c, err := dialPG(ctx, at, "postgres", "postgres")
-		if err == nil {
-			defer c.Close()
-			_, err = c.receive()
-		}
-		return err
-	}
-	_, err := queryPG(ctx, at, "SELECT 1")
-	return err
+// adopt takes a server of the environment.
+func (s *PostgresServer) adopt(u *url.URL, at string) (string, error) {
+	s.adopted = true
+	user := cmp.Or(u.User.Username(), s.login.user)
+	s.login = pgLogin{user, cmp.Or(strings.Trim(u.Path, "/"), user), u.Query().Get("sslmode")}
+	return at, nil
 }
 
-func queryPG(ctx context.Context, at, sql string) ([]string, error) {
-	c, err := dialPG(ctx, at, "postgres", "postgres")
+// answer is the server's first answer to a query. One of the environment may ask for a password: that is an answer too, and
+// the last one that is understood here.
+func (s *PostgresServer) answer(ctx context.Context, at string) error {
+	if !s.adopted {
+		_, err := queryPG(ctx, at, s.login, "SELECT 1")
+		return err
+	}
+	c, err := dialPG(ctx, at, s.login)
+	if err == nil {
+		defer c.Close()
+		_, err = c.receive()
+	}
+	return pgRefused(err)
+}
+
+func queryPG(ctx context.Context, at string, as pgLogin, sql string) ([]string, error) {
+	c, err := dialPG(ctx, at, as)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +118,10 @@ func queryPG(ctx context.Context, at, sql string) ([]string, error) {
 	return c.query(sql)
 }
 
-// Query runs SQL on a connection of its own, as the user postgres in the database postgres, and returns the first column of
+// Query runs SQL on a connection of its own, as the user and in the database of the URL, and returns the first column of
 // each row as text.
 func (s *PostgresServer) Query(ctx context.Context, sql string) ([]string, error) {
-	rows, err := queryPG(ctx, s.Addr(), sql)
+	rows, err := queryPG(ctx, s.Addr(), s.login, sql)
 	if err != nil {
 		return nil, fmt.Errorf("live: %s: %q: %w", s.name, sql, err)
 	}
@@ -134,7 +156,7 @@ func PgBouncer(tb testing.TB, upstream *PostgresServer, o PgBouncerOptions) *Pos
 		"[pgbouncer]", "listen_addr = *", "listen_port = 6432", "unix_socket_dir =", "pool_mode = " + o.Mode,
 		"auth_type = trust", "auth_file = /users.txt", "max_client_conn = 1000", "ignore_startup_parameters = extra_float_digits",
 	}, o.Settings...), "\n") + "\n"
-	s := &PostgresServer{}
+	s := &PostgresServer{login: anybody}
 	s.Server = start(tb, spec{
 		image: image{server: "pgbouncer"},
 		user:  "postgres", port: 6432, data: "/data", stop: "SIGINT",

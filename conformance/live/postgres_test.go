@@ -18,6 +18,19 @@ func TestPostgresServer(t *testing.T) {
 	wantRows(t, s, "SELECT v FROM t", "one")
 	wantRows(t, s, "SELECT current_setting('server_version_num')::int / 10000", "17")
 	wantRows(t, s, "SELECT current_setting('fsync') || current_setting('synchronous_commit') || current_setting('max_connections')", "onon300")
+	for as, todo := range map[pgLogin]string{
+		{"postgres", "orders", ""}:          "make the database first",
+		{"me", "postgres", "prefer"}:        "correct the user",
+		{"postgres", "postgres", "require"}: "turn TLS on there",
+	} {
+		_, err := queryPG(t.Context(), s.Addr(), as, "SELECT 1")
+		wantFinal(t, as.user+" in "+as.database, pgRefused(err), todo)
+	}
+	// An image without a cluster, as the official one is.
+	version, err := s.Exec(t.Context(), "env", "PGDATA=/tmp/own", "bash", "-c", initAndRun, "cat", "/tmp/own/PG_VERSION")
+	if err != nil || !strings.HasSuffix(version, "\n17\n") {
+		t.Errorf("a server's command in an image without a cluster: got %q, %v", version, err)
+	}
 	testPause(t, s.Server, func(ctx context.Context) error {
 		_, err := s.Query(ctx, "SELECT 1")
 		return err
@@ -73,7 +86,7 @@ func TestPgBouncer(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := PgBouncer(t, pg, PgBouncerOptions{Mode: mode, Settings: []string{"default_pool_size = 1"}})
-			first, err := dialPG(t.Context(), b.Addr(), "postgres", "postgres")
+			first, err := dialPG(t.Context(), b.Addr(), anybody)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -223,7 +223,7 @@ func TestRunsSideBySide(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := dialRESP(ctx, address, "", nil)
+	c, err := dialRESP(ctx, address, redisLogin{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

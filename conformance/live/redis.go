@@ -58,8 +58,9 @@ type RedisServer struct {
 	// CA is the certificate that signed the server's, in PEM. Nil: no TLS.
 	CA []byte
 
-	password string
-	secure   *tls.Config
+	login   redisLogin
+	secure  *tls.Config
+	adopted bool // it is one of the environment
 }
 
 // Redis starts a Redis server for a test, or skips the test.
@@ -76,13 +77,14 @@ func Valkey(tb testing.TB, o RedisOptions) *RedisServer {
 
 func startRedis(tb testing.TB, i image, program string, o RedisOptions) *RedisServer {
 	tb.Helper()
-	s := &RedisServer{password: o.Password}
+	s := &RedisServer{login: redisLogin{password: o.Password}}
 	p := spec{
 		image: i, port: redisPort, data: "/data",
-		plain: !o.Own && o.Persistence == RedisNone && o.Password == "" && !o.TLS && o.ReplicaOf == nil && len(o.Args) == 0,
-		url:   s.address,
-		adopt: s.adopt,
-		ready: s.ping,
+		plain:   !o.Own && o.Persistence == RedisNone && o.Password == "" && !o.TLS && o.ReplicaOf == nil && len(o.Args) == 0,
+		schemes: map[string]string{"redis": "6379", "rediss": "6379"},
+		url:     s.address,
+		adopt:   s.adopt,
+		ready:   s.ping,
 	}
 	p.command = append([]string{program, "--dir", "/data", "--bind", "0.0.0.0", "--protected-mode", "no",
 		"--repl-diskless-sync-delay", "0"}, o.Persistence.args()...)
@@ -112,19 +114,10 @@ func (s *RedisServer) address(at string) string {
 	if s.secure != nil {
 		u.Scheme = "rediss"
 	}
-	if s.password != "" {
-		u.User = url.UserPassword("", s.password)
+	if s.login.password != "" {
+		u.User = url.UserPassword(s.login.user, s.login.password)
 	}
 	return u.String()
-}
-
-// adopt takes a server of the environment.
-func (s *RedisServer) adopt(u *url.URL) (string, error) {
-	s.password, _ = u.User.Password()
-	if u.Scheme == "rediss" {
-		s.secure = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
-	}
-	return u.Host, nil
 }
 
 // Do sends one command on a connection of its own, and returns its answer: string, int64, []any or nil.
@@ -137,7 +130,7 @@ func (s *RedisServer) Do(ctx context.Context, args ...string) (any, error) {
 }
 
 func (s *RedisServer) do1(ctx context.Context, at string, args ...string) (any, error) {
-	c, err := dialRESP(ctx, at, s.password, s.secure)
+	c, err := dialRESP(ctx, at, s.login, s.secure)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +140,9 @@ func (s *RedisServer) do1(ctx context.Context, at string, args ...string) (any, 
 
 func (s *RedisServer) ping(ctx context.Context, at string) error {
 	_, err := s.do1(ctx, at, "PING") // a server that still loads its data answers with an error
+	if err != nil && s.adopted {
+		err = s.whyNot(ctx, at, err)
+	}
 	return err
 }
 
@@ -164,7 +160,9 @@ func (s *RedisServer) synced(ctx context.Context, at string) error {
 
 // Promote makes a replica a primary. What has not reached it is lost.
 func (s *RedisServer) Promote(ctx context.Context) error {
+	s.mu.Lock()
 	s.ready = s.ping
+	s.mu.Unlock()
 	_, err := s.Do(ctx, "REPLICAOF", "NO", "ONE")
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 )
 
 // resp is a connection to a server that speaks the protocol of Redis, version 2: as much of it as the tests of the servers
@@ -23,8 +24,41 @@ type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
+// denies reports whether the server does not let this client in.
+func (e replyError) denies() bool {
+	kind, text, _ := strings.Cut(string(e), " ")
+	switch kind {
+	case "WRONGPASS", "NOAUTH", "NOPERM", "DENIED":
+		return true
+	}
+	// Without users, servers answer so to a password that is wrong, or that they do not have.
+	return kind == "ERR" && (strings.Contains(text, "AUTH") || strings.Contains(text, "password") || strings.Contains(text, "DB index"))
+}
+
+// notRESPError is the start of what is no reply.
+type notRESPError struct{ got string }
+
+func (e *notRESPError) Error() string { return fmt.Sprintf("not a reply: %.40q", e.got) }
+
+// tls reports whether it is an alert of TLS, which has no newline.
+func (e *notRESPError) tls() bool { return strings.HasPrefix(e.got, "\x15\x03") }
+
+// redisLogin is who a client is, and which database it wants. Empty: nobody, and the first one.
+type redisLogin struct{ user, password, database string }
+
+// auth returns the command that tells who it is. Nil: there is no need.
+func (l redisLogin) auth() []string {
+	switch {
+	case l.password == "":
+		return nil
+	case l.user == "":
+		return []string{"AUTH", l.password}
+	}
+	return []string{"AUTH", l.user, l.password}
+}
+
 // dialRESP connects. The context's deadline holds for the connection's whole life.
-func dialRESP(ctx context.Context, address, password string, secure *tls.Config) (*resp, error) {
+func dialRESP(ctx context.Context, address string, login redisLogin, secure *tls.Config) (*resp, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -36,8 +70,15 @@ func dialRESP(ctx context.Context, address, password string, secure *tls.Config)
 		conn = tls.Client(conn, secure)
 	}
 	c := &resp{Conn: conn, in: bufio.NewReader(conn)}
-	if password != "" {
-		if _, err := c.do("AUTH", password); err != nil {
+	var hello [][]string
+	if auth := login.auth(); auth != nil {
+		hello = append(hello, auth)
+	}
+	if login.database != "" {
+		hello = append(hello, []string{"SELECT", login.database})
+	}
+	for _, command := range hello {
+		if _, err := c.do(command...); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -59,11 +100,14 @@ func (c *resp) do(args ...string) (any, error) {
 
 func (c *resp) read() (any, error) {
 	line, err := c.in.ReadString('\n')
+	if strings.IndexAny(line, "+-:$*") != 0 && line != "" {
+		return nil, &notRESPError{line}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if len(line) < 3 {
-		return nil, fmt.Errorf("not a reply: %q", line)
+		return nil, &notRESPError{line}
 	}
 	kind, rest := line[0], line[1:len(line)-2]
 	switch kind {
@@ -88,7 +132,7 @@ func (c *resp) read() (any, error) {
 	case kind == '*':
 		return c.array(n)
 	}
-	return nil, fmt.Errorf("not a reply: %q", line)
+	return nil, &notRESPError{line}
 }
 
 func (c *resp) array(n int64) ([]any, error) {

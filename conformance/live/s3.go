@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,7 +101,7 @@ func newS3() *S3Server {
 func (s *S3Server) spec(i image, o S3Options) spec {
 	return spec{
 		image: i, port: 9000, data: "/data", plain: !o.Own && !o.Versioned && o.Store == nil,
-		url: s.address, adopt: s.adopt, ready: s.answer,
+		schemes: map[string]string{"s3": ""}, adopt: s.adopt, url: s.address, ready: s.answer,
 	}
 }
 
@@ -119,17 +120,34 @@ func (s *S3Server) address(at string) string {
 	return "s3://" + s.Bucket + "?" + q.Encode()
 }
 
-// adopt takes a server of the environment.
-func (s *S3Server) adopt(u *url.URL) (string, error) {
+// adopt takes a server of the environment: the host of its URL is the bucket, and the parameter endpoint is its own.
+func (s *S3Server) adopt(u *url.URL, _ string) (string, error) {
 	q := u.Query()
 	endpoint, err := url.Parse(q.Get("endpoint"))
 	if err != nil || endpoint.Host == "" {
-		return "", fmt.Errorf("endpoint=http://host:port is missing")
+		return "", errors.New("endpoint=http://host:port is missing")
+	}
+	port, known := map[string]string{"http": "80", "https": "443"}[endpoint.Scheme]
+	if !known {
+		return "", fmt.Errorf("endpoint=%s: want http://host:port or https://host:port", endpoint.Redacted())
+	}
+	if u.User != nil || endpoint.User != nil {
+		return "", errors.New("credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and not from the URL")
 	}
 	s.scheme, s.Bucket, s.Region = endpoint.Scheme, u.Host, cmp.Or(q.Get("region"), s.Region)
 	s.exists = true
 	s.AccessKey, s.SecretKey = os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
-	return endpoint.Host, nil
+	return withPort(endpoint, port)
+}
+
+// s3Refusals are what to do about an answer that will not change.
+var s3Refusals = map[int]string{
+	http.StatusMovedPermanently:  "give the bucket's region",
+	http.StatusTemporaryRedirect: "give the bucket's own endpoint",
+	http.StatusBadRequest:        "correct the region, or the credentials",
+	http.StatusUnauthorized:      "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+	http.StatusForbidden:         "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the rights that they have",
+	http.StatusNotFound:          "make the bucket first",
 }
 
 // answer is the server's first answer: it makes the bucket, or lists it.
@@ -140,10 +158,10 @@ func (s *S3Server) answer(ctx context.Context, at string) error {
 	}
 	r, err := s.send(ctx, at, method, "", query, nil, nil)
 	if err == nil && r.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", r.Status, r.Body)
+		err = refusedHTTP(r.StatusCode, fmt.Errorf("%s: %.200s", r.Status, r.Body), s3Refusals)
 	}
 	s.exists = s.exists || err == nil
-	return err
+	return refused(err)
 }
 
 // S3Response is the answer to one request.
@@ -178,7 +196,10 @@ func (s *S3Server) send(ctx context.Context, at, method, key string, query map[s
 	r.URL.RawPath, r.URL.RawQuery = s3Escape(r.URL.Path, false), s3Query(query)
 	s3Keys{s.Region, s.AccessKey, s.SecretKey}.sign(r, body, time.Now())
 
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would need another signature
+	}
 	got, err := client.Do(r)
 	if err != nil {
 		return S3Response{}, err

@@ -36,7 +36,6 @@ type Server struct {
 	name   string
 	port   string // in the container, "6379/tcp"
 	url    func(address string) string
-	ready  func(ctx context.Context, address string) error // one request of the server's own protocol
 	engine *engine
 	box    *testcontainers.DockerContainer // nil: a server of the environment
 	peers  *peers                          // nil: it is alone
@@ -45,9 +44,11 @@ type Server struct {
 	watches sync.WaitGroup
 	mu      sync.Mutex
 	address string
-	ending  bool                // we end it
-	tests   map[testing.TB]bool // to tell if it ends by itself
-	died    error
+	ready   func(ctx context.Context, address string) error // one request of the server's own protocol
+	life    int                                             // how often it was started
+	ending  bool                                            // we end it
+	tests   map[testing.TB]bool                             // to tell if it ends by itself
+	died    error                                           // why this life has ended by itself
 }
 
 // Name returns the server's name, as errors have it.
@@ -207,9 +208,11 @@ func (s *Server) launch(ctx context.Context) error {
 			return s.explain(ctx, err)
 		}
 		s.mu.Lock()
-		s.address, s.ending = address, false
+		s.address, s.ending, s.died = address, false, nil
+		s.life++
+		life := s.life
 		s.mu.Unlock()
-		s.watches.Go(s.watch)
+		s.watches.Go(func() { s.watch(life) })
 		return nil
 	})
 }
@@ -231,19 +234,22 @@ func (s *Server) published(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("port %s is not published", s.port)
 }
 
-// answers returns when the server has answered one request.
+// answers returns when the server has answered one request. One of the environment that refuses it is not waited for: what is
+// wrong with it does not end by itself, as a start does.
 func (s *Server) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	for {
-		once, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := s.ready(once, s.Addr())
-		cancel()
+		err := s.answer(ctx)
 		if err == nil {
 			return nil
 		}
 		if died := s.Err(); died != nil {
 			return died
+		}
+		var final refusal
+		if !s.Ours() && errors.As(err, &final) {
+			return fmt.Errorf("live: no server at %s (%s): %w", s.name, s.Addr(), err)
 		}
 		select {
 		case <-ctx.Done():
@@ -251,4 +257,14 @@ func (s *Server) answers(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// answer asks once.
+func (s *Server) answer(ctx context.Context) error {
+	s.mu.Lock()
+	ready, address := s.ready, s.address
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return ready(ctx, address)
 }

@@ -126,6 +126,15 @@ func TestServerDies(t *testing.T) {
 	if got := late.failures(); len(got) != 1 || !strings.Contains(got[0], "ended by itself") {
 		t.Errorf("a test that comes later: got %q, want the same error", got)
 	}
+
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Err(); err != nil {
+		t.Errorf("started again, it is still dead: %v", err)
+	}
+	s.use(t)
+	wantRedis(t, s, "PONG", "PING")
 }
 
 // A server that does not come up names itself, too.

@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -11,12 +12,6 @@ import (
 
 // requireVariable lists the servers without which a test fails instead of skipping.
 const requireVariable = "LOCKER_TEST_REQUIRE"
-
-// endpoint returns the server that the environment names, and the variable in which it does.
-func endpoint(server string) (url, variable string) {
-	variable = "LOCKER_TEST_" + strings.ToUpper(server) + "_URL"
-	return os.Getenv(variable), variable
-}
 
 // missing ends a test that has no server: the way to get one is a part of what it says. A server of the environment may
 // do for the test, or not.
@@ -68,13 +63,7 @@ func (l *leftOut) add(server string, reason error) {
 // tell says what was left out, at the end of a run, also to the terminal if there is one: `go test` shows nothing that a
 // package prints which has passed, and so nobody would know.
 func (l *leftOut) tell() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := ""
-	for reason, servers := range l.servers {
-		slices.Sort(servers)
-		text += fmt.Sprintf("live: left out what needs %s: %s\n", strings.Join(servers, ", "), reason)
-	}
+	text := l.text()
 	if text == "" {
 		return
 	}
@@ -83,4 +72,15 @@ func (l *leftOut) tell() {
 		fmt.Fprint(tty, text)
 		tty.Close()
 	}
+}
+
+// text has a line for each reason. Empty: nothing was left out.
+func (l *leftOut) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines strings.Builder
+	for _, reason := range slices.Sorted(maps.Keys(l.servers)) {
+		fmt.Fprintf(&lines, "live: left out what needs %s: %s\n", strings.Join(slices.Sorted(slices.Values(l.servers[reason])), ", "), reason)
+	}
+	return lines.String()
 }

@@ -34,6 +34,25 @@ func TestMissing(t *testing.T) {
 	delete(left.servers, "the reason")
 }
 
+// What was left out is told once for each reason, in an order that does not change.
+func TestLeftOut(t *testing.T) {
+	var l leftOut
+	if got := l.text(); got != "" {
+		t.Errorf("nothing was left out: got %q", got)
+	}
+	for _, server := range []string{"s3", "redis", "etcd", "redis"} {
+		l.add(server, errors.New("start Docker"))
+	}
+	l.add("minio", errors.New("build it"))
+	const want = "live: left out what needs minio: build it\n" +
+		"live: left out what needs etcd, redis, s3: start Docker\n"
+	for range 10 {
+		if got := l.text(); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A typing error must not turn a missing server into a skip.
 func TestUnknownServersAreRefused(t *testing.T) {
 	for list, want := range map[string][]string{"": nil, "redis, etcd,s3,": nil, "redsi,s3,all": {"redsi", "all"}, "Redis": {"Redis"}} {

@@ -33,10 +33,11 @@ type spec struct {
 	files   []testcontainers.ContainerFile
 	peers   *peers // the network of a cluster; nil: none
 
-	plain bool                                         // a server of the environment will do
-	adopt func(u *url.URL) (address string, err error) // takes one; nil: its address is all that counts
-	url   func(address string) string
-	ready func(ctx context.Context, address string) error
+	plain   bool                                                    // a server of the environment will do
+	schemes map[string]string                                       // of its URL, with the port that each means
+	adopt   func(u *url.URL, at string) (address string, err error) // takes it; nil: its address is all that counts
+	url     func(address string) string
+	ready   func(ctx context.Context, address string) error
 }
 
 // serial tells apart the containers of a run.
@@ -104,27 +105,6 @@ func await(tb testing.TB, servers ...*Server) {
 			tb.Fatal(err)
 		}
 	}
-}
-
-// fromEnvironment returns the server that the environment names, if it suits.
-func fromEnvironment(tb testing.TB, p spec) *Server {
-	tb.Helper()
-	raw, variable := endpoint(p.server)
-	if raw == "" || !p.plain {
-		return nil
-	}
-	s := &Server{name: variable, url: func(string) string { return raw }, ready: p.ready}
-	u, err := url.Parse(raw)
-	if err != nil {
-		tb.Fatalf("live: %s is not a URL", variable) // the error would show its password
-	}
-	s.address = u.Host
-	if p.adopt != nil {
-		if s.address, err = p.adopt(u); err != nil {
-			tb.Fatalf("live: %s: %v", variable, err)
-		}
-	}
-	return s
 }
 
 // patience is how long a test may wait for an image to be made: it must have time left for its own work.

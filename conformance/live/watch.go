@@ -10,15 +10,15 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Err returns why the server ended by itself, and nil if it did not.
+// Err returns why the server ended by itself, and nil if it did not, or was started again.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.died
 }
 
-// watch returns when the server has ended, and tells its tests if it was not us who ended it.
-func (s *Server) watch() {
+// watch returns when a life of the server has ended, and tells its tests if it was not us who ended it.
+func (s *Server) watch(life int) {
 	ctx := context.Background()
 	ended := s.engine.docker.ContainerWait(ctx, s.box.GetContainerID(), client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	var err error
@@ -37,7 +37,9 @@ func (s *Server) watch() {
 	err = s.explain(ctx, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.died = err
+	if s.life == life { // else the test has started it again meanwhile
+		s.died = err
+	}
 	for tb := range s.tests { // none of them can end meanwhile: it would have to leave the map first
 		tb.Error(err)
 	}
