@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -124,20 +125,28 @@ func recipe(ctx context.Context, server string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, script, "-n", server).Output()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, script, "-n", server)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s -n %s: %w", script, server, err)
+		return "", fmt.Errorf("%s -n %s: %w: %s", script, server, err, bytes.TrimSpace(said.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// build makes an image. The script goes on if this process cannot wait, or ends: the next run finds what it has made.
-// Several that run at once do the work once.
+// build makes an image.
 func build(ctx context.Context, server string, patience time.Duration) error {
 	script, err := builder()
 	if err != nil {
 		return err
 	}
+	return runBuild(ctx, script, server, patience)
+}
+
+// runBuild runs the script. It goes on if this process cannot wait, or ends: the next run finds what it has made. Several that
+// run at once do the work once.
+func runBuild(ctx context.Context, script, server string, patience time.Duration) error {
 	log, err := os.CreateTemp("", "locker-live-build-")
 	if err != nil {
 		return err

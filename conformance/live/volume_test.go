@@ -63,7 +63,8 @@ func wantNoVolume(t *testing.T, e *engine, names []string) {
 // unstarted makes a server whose container does not run.
 func unstarted(ctx context.Context, e *engine, name, image string) (*Server, error) {
 	s := &Server{name: name, port: "1/tcp", engine: e, volume: name}
-	return s, s.create(ctx, spec{data: "/data", command: []string{"none"}}, name, image)
+	err := s.create(ctx, spec{data: "/data", command: []string{"none"}}, name, image)
+	return s, err
 }
 
 // Neither the volume of the data is left when a server is removed, nor one that its image asks for.
