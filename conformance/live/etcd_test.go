@@ -134,3 +134,28 @@ func wantGet(t *testing.T, c *EtcdCluster, through *Server, key, want string) {
 		t.Errorf("%s: %s: got %q, %v, want %q", through.Name(), key, got, err, want)
 	}
 }
+
+// A cluster that knows its users lets the one of the URL in, and says at once that it knows another one not.
+func TestEtcdUsers(t *testing.T) {
+	t.Parallel()
+	c := Etcd(t, EtcdOptions{Own: true})
+	at := c.Nodes[0].Addr()
+	for _, step := range []struct {
+		method  string
+		request map[string]string
+	}{
+		{"auth/user/add", map[string]string{"name": "root", "password": "s3cret"}},
+		{"auth/role/add", map[string]string{"name": "root"}},
+		{"auth/user/grant", map[string]string{"user": "root", "role": "root"}},
+		{"auth/enable", map[string]string{}},
+	} {
+		if err := c.login.call(t.Context(), at, step.method, step.request, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (etcdLogin{"root", "s3cret"}).reads(t.Context(), at); err != nil {
+		t.Errorf("the right password: %v", err)
+	}
+	wantFinal(t, "a wrong password", etcdLogin{"root", "wrong"}.reads(t.Context(), at), "correct the user and the password")
+	wantFinal(t, "nobody", etcdLogin{}.reads(t.Context(), at), "correct the user and the password")
+}

@@ -147,7 +147,7 @@ var s3Refusals = map[int]string{
 	http.StatusBadRequest:        "correct the region, or the credentials",
 	http.StatusUnauthorized:      "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
 	http.StatusForbidden:         "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the rights that they have",
-	http.StatusNotFound:          "make the bucket first",
+	http.StatusNotFound:          "correct the endpoint, or AWS_ACCESS_KEY_ID", // VersityGW says so of a key that it does not know
 }
 
 // answer is the server's first answer: it makes the bucket, or lists it.
@@ -158,7 +158,12 @@ func (s *S3Server) answer(ctx context.Context, at string) error {
 	}
 	r, err := s.send(ctx, at, method, "", query, nil, nil)
 	if err == nil && r.StatusCode != http.StatusOK {
-		err = refusedHTTP(r.StatusCode, fmt.Errorf("%s: %.200s", r.Status, r.Body), s3Refusals)
+		err = fmt.Errorf("%s: %.200s", r.Status, r.Body)
+		if bytes.Contains(r.Body, []byte("<Code>NoSuchBucket<")) {
+			err = refusal{err, "make the bucket first"}
+		} else {
+			err = refusedHTTP(r.StatusCode, err, s3Refusals)
+		}
 	}
 	s.exists = s.exists || err == nil
 	return refused(err)

@@ -35,6 +35,17 @@ func testS3(t *testing.T, s *S3Server) {
 	if !s.Ours() {
 		return
 	}
+	for name, as := range map[string]struct {
+		client *S3Server
+		todo   string
+	}{
+		"a wrong secret": {&S3Server{Bucket: s.Bucket, AccessKey: s.AccessKey, SecretKey: "wrong"}, "AWS_SECRET_ACCESS_KEY"},
+		"a wrong key":    {&S3Server{Bucket: s.Bucket, AccessKey: "wrong", SecretKey: s.SecretKey}, "AWS_ACCESS_KEY_ID"},
+		"no such bucket": {&S3Server{Bucket: "none", AccessKey: s.AccessKey, SecretKey: s.SecretKey}, "make the bucket first"},
+	} {
+		as.client.scheme, as.client.Region, as.client.exists = s.scheme, s.Region, true
+		wantFinal(t, name, as.client.answer(t.Context(), s.Addr()), as.todo)
+	}
 	if err := s.Crash(t.Context()); err != nil {
 		t.Fatal(err)
 	}
