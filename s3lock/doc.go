@@ -59,8 +59,9 @@
 // ErrNoBucket, ErrDenied and ErrRegion are driver.ErrUnavailable, ErrStore is
 // driver.ErrUnsupported; each says what to do. An answer of S3 with a status below 500 is
 // definite, and so is 503 SlowDown, and whatever failed before a connection was used;
-// anything else may have been applied: driver.ErrAmbiguous. A 404 whose code is not
-// NoSuchKey says nothing about the object. A 409 is tried again until the
+// anything else may have been applied: driver.ErrAmbiguous. What is not the store's answer
+// says nothing about the object: a 404 whose code is not NoSuchKey, a reply without an
+// ETag, a page in the place of a listing. A 409 is tried again until the
 // call's deadline. driver.ErrCorrupt names the object that is not a lock's. The SDK's own
 // errors stay in the chain. Secrets are in no error.
 package s3lock
