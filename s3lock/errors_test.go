@@ -110,6 +110,28 @@ func TestTokensGoOnBehindAForeignObject(t *testing.T) {
 	}
 }
 
+// VersityGW lists its own file of a write that is under way, .<name>.sgwtmp.<number>, which
+// comes first. It is no record, and nobody else's object: it is passed over.
+func TestTemporaryFilesOfTheStore(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(&Options{Keep: 1000})
+	g := acquire(t, d, "k")
+	s.edit("locker/k/."+recordName(1)+".sgwtmp.1796038651389200586", []byte("{}"))
+	s.verbs()
+	if _, err := s.driver(nil).TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("got %v, want ErrHeld", err)
+	}
+	sent(t, s, "open and refused", map[string]int{"GET": 2, "LIST": 2})
+	if st, err := d.Inspect(within(t), "k"); !st.Held || err != nil {
+		t.Errorf("inspect: got held %v, %v", st.Held, err)
+	}
+	release(t, d, g)
+	if g := acquire(t, d, "k"); g.Token != 2 {
+		t.Errorf("token: got %v, want 2", g.Token)
+	}
+}
+
 func TestForeignAndCorruptObjects(t *testing.T) {
 	t.Parallel()
 	s := newDouble(t)

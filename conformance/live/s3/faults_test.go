@@ -227,3 +227,21 @@ func TestUnreachableWhileHeld(t *testing.T) {
 		}
 	}
 }
+
+// VersityGW lists its own file of a write that is under way, before the objects: it is passed
+// over.
+func TestTemporaryFilesOfTheStore(t *testing.T) {
+	t.Parallel()
+	sp := newSpace(t)
+	a := sp.client(s3lock.Options{})
+	g := a.acquire("k")
+	name := sp.name + "/k/.9999999998.json.sgwtmp.1"
+	if _, err := sp.raw.PutObject(within(t), &s3.PutObjectInput{Bucket: &sp.s.Bucket, Key: &name, Body: bytes.NewReader([]byte("{}"))}); err != nil {
+		t.Fatal(err)
+	}
+	sp.client(s3lock.Options{}).refused("k")
+	a.release(g)
+	if got := sp.client(s3lock.Options{}).acquire("k"); got.Token != g.Token+1 {
+		t.Errorf("token: got %v, want %v", got.Token, g.Token+1)
+	}
+}
