@@ -3,6 +3,7 @@ package s3_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,8 +41,20 @@ func TestMain(m *testing.M) {
 		}
 		return at.open(ctx, os.Getenv(envEndpoint), &o)
 	})
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		if err := flag.Set("test.parallel", beside); err != nil {
+			panic(err)
+		}
+	}
 	live.Main(m)
 }
+
+// beside is how many tests run beside each other, however few processors there are: they wait
+// for ttls to pass, and not for a processor.
+const beside = "3"
 
 // suite is the namespace of the conformance suite.
 const suite = "suite"
