@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -104,6 +106,7 @@ func reapIfReaper() {
 	if run == "" {
 		return
 	}
+	signal.Ignore(syscall.SIGPIPE) // it has its work to do also where nobody is left to hear what it says
 	if err := follow(run, os.Stdin, os.Stdout); err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -4,6 +4,8 @@ package live
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 )
@@ -32,4 +34,33 @@ func TestReaperOutlivesItsTerminal(t *testing.T) {
 			wantNoVolume(t, e, volumes)
 		})
 	}
+}
+
+// A reaper that has something to say when nobody listens any more does its work all the same.
+func TestReaperOutlivesItsListener(t *testing.T) {
+	t.Parallel()
+	e, err := docker()
+	if err != nil {
+		missing(t, "redis", false, err)
+	}
+	cache := t.TempDir()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, "locker-live", host)
+	if err := os.MkdirAll(filepath.Join(dir, "no-claim"), 0o700); err != nil { // what the sweep complains of, behind
+		t.Fatal(err)
+	}
+	dead, err := newClaim(dir, "dead", e.docker.DaemonHost()) // what keeps it for reaperSettles
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	v := cheap(t, cache, volumeImage(t, e), "hang").start(t)
+	t.Cleanup(func() { _, _ = removeAll(context.Background(), e.docker, v.run) })
+	v.says(t, "container ")
+	kill(t, v)
+	v.ends(t)
+	eventually(t, func(ctx context.Context) bool { return leftBy(ctx, t, v.run) == 0 })
 }
