@@ -39,30 +39,42 @@ func claims() (string, error) {
 
 // newClaim makes a run's claim and locks it. The lock ends with the file, which must therefore be kept.
 func newClaim(dir, run, daemon string) (*os.File, error) {
-	const attempts = 10
+	const (
+		attempts = 50
+		pause    = 10 * time.Millisecond // who has the lock may need a processor to be done with it
+	)
 	path := filepath.Join(dir, run)
-	for range attempts { // another run's end may take the empty folder away, its sweep the file that has no lock yet
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
+	for attempt := 1; ; attempt++ {
+		f, err := tryClaim(dir, path, daemon)
+		// Another run's end may take the empty folders away, and its sweep the file that has no lock yet.
+		passes := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errClaimed)
+		if err == nil || !passes || attempt == attempts {
+			return f, err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err = lockClaim(f, path); err == nil {
-			if _, err = f.WriteString(daemon); err == nil {
-				return f, nil
-			}
-		}
-		f.Close()
-		if !errors.Is(err, errClaimed) {
-			return nil, err
-		}
+		<-time.After(pause)
 	}
-	return nil, fmt.Errorf("%s: %w", path, errClaimed)
+}
+
+// tryClaim is newClaim, once.
+func tryClaim(dir, path, daemon string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = lockClaim(f, path); err == nil {
+		_, err = f.WriteString(daemon)
+	}
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, errors.ErrUnsupported) { // nobody could ever prove that the run is dead
+		dropClaim(filepath.Split(path))
+	}
+	return nil, fmt.Errorf("%s: %w", path, err)
 }
 
 // lockClaim locks an open claim, if it is still the one at this path.
@@ -115,8 +127,8 @@ func sweepRun(ctx context.Context, docker client.APIClient, dir, run, daemon str
 	}
 	defer f.Close()
 	if err := lockClaim(f, path); err != nil {
-		if errors.Is(err, errClaimed) {
-			return nil // it lives, or somebody else sweeps
+		if errors.Is(err, errClaimed) || errors.Is(err, errors.ErrUnsupported) {
+			return nil // it lives, or somebody else sweeps, or nobody can know
 		}
 		return err
 	}

@@ -3,9 +3,11 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,31 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 	wantFiles(t, dir, "alive", "elsewhere")
 }
 
+// Where there are no locks a run leaves no claim, and its sweep says nothing of those that others have left.
+func TestNoLocks(t *testing.T) {
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "locker-live", "host")
+	claim, err := newClaim(dir, "run", "here")
+	if err == nil {
+		claim.Close()
+		return // there are
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a claim: got %v, want %v", err, errors.ErrUnsupported)
+	}
+	wantFiles(t, cache)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "other"), []byte("here"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	docker := &fakeDocker{containers: map[string]string{"o": "other"}}
+	if err := sweep(docker, dir, "here"); err != nil || docker.ids() != "o" {
+		t.Errorf("a sweep: got %v and the containers %q, want nothing and %q", err, docker.ids(), "o")
+	}
+}
+
 // A run whose claim another process is just looking at gets one all the same, and its end leaves no folder.
 func TestClaimComesAndGoes(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -74,6 +101,51 @@ func TestClaimComesAndGoes(t *testing.T) {
 		t.Errorf("the lock of a file that was removed: got %v, want %v", err, errClaimed)
 	}
 	dropClaim(dir, "run")
+	wantFiles(t, cache)
+}
+
+// Runs that begin and end side by side, and sweep meanwhile, all get their claims.
+func TestClaimsSideBySide(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return
+	}
+	const runs, rounds, sweepers = 8, 200, 2
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "locker-live", "host")
+	var claiming, sweeping sync.WaitGroup
+	for i := range runs {
+		claiming.Go(func() {
+			for j := range rounds {
+				run := fmt.Sprintf("run-%d-%d", i, j)
+				claim, err := newClaim(dir, run, "here")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				dropClaim(dir, run)
+				claim.Close()
+			}
+		})
+	}
+	done := make(chan struct{})
+	for range sweepers {
+		sweeping.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := sweep(&fakeDocker{}, dir, "there"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	claiming.Wait()
+	close(done)
+	sweeping.Wait()
 	wantFiles(t, cache)
 }
 
