@@ -47,7 +47,7 @@ func newClaim(dir, run, daemon string) (*os.File, error) {
 	for attempt := 1; ; attempt++ {
 		f, err := tryClaim(dir, path, daemon)
 		// Another run's end may take the empty folders away, and its sweep the file that has no lock yet.
-		passes := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errClaimed)
+		passes := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, errClaimed)
 		if err == nil || !passes || attempt == attempts {
 			return f, err
 		}
@@ -72,7 +72,7 @@ func tryClaim(dir, path, daemon string) (*os.File, error) {
 	}
 	f.Close()
 	if errors.Is(err, errors.ErrUnsupported) { // nobody could ever prove that the run is dead
-		dropClaim(filepath.Split(path))
+		dropClaim(dir, filepath.Base(path))
 	}
 	return nil, fmt.Errorf("%s: %w", path, err)
 }
