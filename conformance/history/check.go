@@ -79,11 +79,13 @@ type tenure struct {
 	attempt driver.Attempt
 	token   driver.Token
 	call    time.Duration // its first send
+	from    time.Duration // when it may have begun to keep others out
 	ret     time.Duration // the first answer that granted
 	until   time.Duration // what was promised at last, rates considered
 	used    time.Duration // the call of the last operation that only a holder succeeds with
 	cut     time.Duration // the first call that may have given it back; never: forever
-	ended   time.Duration // the first definite end
+	asked   time.Duration // when an acquire of this attempt may have been sent for the last time
+	ended   time.Duration // the first definite end behind that
 	last    time.Duration // when anything of this attempt may have been sent for the last time
 	ttl     time.Duration
 	queued  bool
@@ -102,14 +104,19 @@ func (t *tenure) end() time.Duration { return max(t.used, min(t.until, t.cut)) }
 
 // lasts is the latest moment at which the attempt may have kept others out.
 func (t *tenure) lasts(o Options) time.Duration {
-	if t.ended != forever {
-		return t.ended + o.Late
-	}
 	d := t.ttl
 	if t.queued {
 		d += driver.Horizon(t.ttl) // the place lives, and is granted the key at its very end
 	}
-	return t.last + d + o.Slack + o.Late
+	return min(t.last+d+o.Slack, t.ended) + o.Late
+}
+
+// over notes an answer that says that the attempt has nothing. An acquire that was sent beside
+// it may have been applied behind it.
+func (t *tenure) over(op Op) {
+	if op.Call > t.asked {
+		t.ended = min(t.ended, op.Return)
+	}
 }
 
 func checkKey(ops []Op, o Options) *Violation {
@@ -129,6 +136,9 @@ func checkKey(ops []Op, o Options) *Violation {
 	}
 	granted = slices.DeleteFunc(granted, func(t *tenure) bool { return t.token == 0 })
 	slices.SortStableFunc(granted, func(a, b *tenure) int { return cmp.Compare(a.token, b.token) })
+	for _, t := range order {
+		t.from = t.call
+	}
 	if v := inOrder(granted); v != nil {
 		return v
 	}
@@ -136,9 +146,21 @@ func checkKey(ops []Op, o Options) *Violation {
 		return v
 	}
 	if o.Refusals {
+		replaced(granted)
 		return refusals(ops, order, o)
 	}
 	return nil
+}
+
+// replaced notes of each grant that it was over when the next one was told.
+func replaced(granted []*tenure) {
+	next := forever
+	for _, t := range slices.Backward(granted) {
+		if !t.queued && !t.open { // otherwise it may have had more than this grant
+			t.ended = min(t.ended, next)
+		}
+		next = min(next, t.ret)
+	}
 }
 
 // apart takes the grants of one attempt apart. Where requests arrive late there may be
@@ -206,6 +228,7 @@ func collect(ops []Op, o Options) (map[driver.Attempt]*tenure, []*tenure, *Viola
 		}
 		t.call = min(t.call, op.Call)
 		t.last = max(t.last, op.Return)
+		t.asked = t.last
 		t.ttl = max(t.ttl, op.TTL)
 		switch op.Outcome {
 		case OK:
@@ -252,10 +275,12 @@ func collect(ops []Op, o Options) (map[driver.Attempt]*tenure, []*tenure, *Viola
 			}
 		case op.Kind == Renew && op.Outcome == Unknown:
 			t.last = max(t.last, op.Return)
+		case (op.Kind == Renew || op.Kind == Release) && op.Outcome == Lost:
+			t.over(op)
 		case op.Kind == Release && (op.Outcome == OK || op.Outcome == Unknown):
 			t.cut = min(t.cut, op.Call)
 			if op.Outcome == OK {
-				t.ended = min(t.ended, op.Return)
+				t.over(op)
 				// An acquire that arrives late makes another place, which a release ends as well.
 				if ghost := t.open || o.Late > 0; t.token != 0 && op.Call > t.used && !ghost {
 					t.used, t.use = op.Call, op
@@ -337,6 +362,9 @@ func inOrder(granted []*tenure) *Violation {
 			return overlap(front, t)
 		}
 		start := max(t.call, end)
+		if !t.queued && !t.open { // otherwise it may have had more than this grant
+			t.from = start
+		}
 		if e := max(start, t.end(), t.believed); front == nil || e > end {
 			front, end = t, e
 		}
@@ -411,7 +439,7 @@ func falseLoss(ops []Op, tenures map[driver.Attempt]*tenure) *Violation {
 
 // refusals looks for a refusal at a time when nobody else can have had the key.
 func refusals(ops []Op, order []*tenure, o Options) *Violation {
-	slices.SortStableFunc(order, func(a, b *tenure) int { return cmp.Compare(a.call, b.call) })
+	slices.SortStableFunc(order, func(a, b *tenure) int { return cmp.Compare(a.from, b.from) })
 	// The two longest lasting of different attempts, of all that began by then.
 	type top struct{ first, second *tenure }
 	tops := make([]top, len(order))
@@ -429,7 +457,7 @@ func refusals(ops []Op, order []*tenure, o Options) *Violation {
 		if op.Kind != Acquire || op.Outcome != Refused && op.Outcome != Queued {
 			continue
 		}
-		n, _ := slices.BinarySearchFunc(order, op.Return, func(t *tenure, at time.Duration) int { return cmp.Compare(t.call, at) })
+		n, _ := slices.BinarySearchFunc(order, op.Return, func(t *tenure, at time.Duration) int { return cmp.Compare(t.from, at) })
 		var other *tenure
 		if n > 0 {
 			other = tops[n-1].first

@@ -38,7 +38,8 @@ var model = (&porcupine.NondeterministicModel{
 		case op.Kind == history.Acquire:
 			return only(was.holder != none && !mine, was)
 		case op.Kind == history.Release && op.Outcome == history.OK:
-			return only(mine, free)
+			// The record of a grant that has lapsed may stand until somebody takes over, and a release finds it.
+			return only(mine || was.holder == none && was.last == op.Token, free)
 		case op.Kind == history.Release && op.Outcome == history.Unknown:
 			if mine {
 				return []interface{}{was, free}
