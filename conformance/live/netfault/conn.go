@@ -80,13 +80,7 @@ func (c *conn) serve() {
 	defer c.p.wg.Done()
 	defer c.p.forget(c)
 	defer c.reset()
-	c.p.passing.RLock()
-	c.mu.Lock()
-	c.born = c.p.version
-	swallowed := c.sink(requests) // as a connect would be: it is over at the next change
-	c.mu.Unlock()
-	c.p.passing.RUnlock()
-	if swallowed {
+	if c.bornInHole() {
 		c.swallow()
 		return
 	}
@@ -107,6 +101,26 @@ func (c *conn) serve() {
 	pumps.Go(func() { c.write(requests, server) })
 	pumps.Go(func() { c.write(replies, c.client) })
 	pumps.Wait()
+}
+
+// bornInHole notes with which faults the connection begins, and reports whether it is swallowed, as a connect would be: that
+// is over at the next change.
+func (c *conn) bornInHole() bool {
+	c.p.passing.RLock()
+	defer c.p.passing.RUnlock()
+	defer c.lock()()
+	c.born = c.p.version
+	return c.sink(requests)
+}
+
+// lock is for whoever judges and harms. It returns what undoes it.
+func (c *conn) lock() (unlock func()) {
+	c.p.judging.Lock()
+	c.mu.Lock()
+	return func() {
+		c.mu.Unlock()
+		c.p.judging.Unlock()
+	}
 }
 
 // swallow reads until the client gives up, and then waits for the next change.
@@ -236,7 +250,6 @@ func (c *conn) putSome(dir int, to net.Conn, b []byte) (int, error) {
 func (c *conn) holed(dir int) bool {
 	c.p.passing.RLock()
 	defer c.p.passing.RUnlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	return c.sink(dir)
 }

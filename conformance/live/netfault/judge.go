@@ -3,7 +3,7 @@ package netfault
 import "time"
 
 // current returns the faults that count for the turn the connection is in. Call it with
-// Proxy.passing and conn.mu held.
+// Proxy.passing and conn.lock held.
 func (c *conn) current() Faults {
 	f := c.p.faults
 	switch {
@@ -25,8 +25,7 @@ func (c *conn) current() Faults {
 // fate is what becomes now of bytes that may have been held: a change counts for them, too.
 // Behind a gap that no hole goes on with is a reset.
 func (c *conn) fate(dir int) (swallow, reset bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	switch {
 	case c.sink(dir):
 		return true, false
@@ -38,7 +37,7 @@ func (c *conn) fate(dir int) (swallow, reset bool) {
 }
 
 // sink reports whether bytes of now fall into a hole, and notes that they did. Call it with
-// Proxy.passing and conn.mu held.
+// Proxy.passing and conn.lock held.
 func (c *conn) sink(dir int) bool {
 	if !c.current().of(dir).Hole {
 		return false
@@ -59,8 +58,7 @@ func (f Faults) of(dir int) Harm {
 func (c *conn) judge(dir int, b []byte) []chunk {
 	c.p.passing.RLock()
 	defer c.p.passing.RUnlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	c.follow(dir, b)
 	f := c.current()
 	if dir == requests {
@@ -133,7 +131,7 @@ func (c *conn) follow(dir int, b []byte) {
 }
 
 // harmed counts a turn once for each direction and change of the faults. Call it with
-// Proxy.passing and conn.mu held.
+// Proxy.passing and conn.lock held.
 func (c *conn) harmed(dir int) {
 	counted, now := &c.turn.harmed, c.p.version+1
 	if counted[dir] == now {

@@ -61,6 +61,9 @@ type Proxy struct {
 	passing sync.RWMutex
 	faults  Faults
 	version uint64
+	// judging is held from the look at the faults to the count of the harm, so that Times is
+	// exact. It comes behind passing and before conn.mu.
+	judging sync.Mutex
 
 	mu     sync.Mutex
 	counts Counts
@@ -120,10 +123,10 @@ func (p *Proxy) Apply(f Faults) {
 	p.passing.Lock()
 	p.faults = f
 	p.version++
-	p.passing.Unlock()
 	p.mu.Lock()
-	p.fired, p.harmed = 0, 0
+	p.fired, p.harmed = 0, 0 // before the first bytes that meet the change
 	p.mu.Unlock()
+	p.passing.Unlock()
 	for _, c := range p.open() {
 		if c.hasGap() {
 			c.reset()

@@ -13,7 +13,7 @@ type replay struct {
 }
 
 // copy keeps the bytes of a turn that is to be copied. Whole turns are copied or none: the
-// rest of one is no request. Call it with Proxy.passing and conn.mu held.
+// rest of one is no request. Call it with Proxy.passing and conn.lock held.
 func (c *conn) copy(b []byte, f Faults) {
 	if f.Copies && c.turn.bytes[requests] == 0 {
 		c.turn.copied = &replay{b: bytes.Clone(c.shaken), after: f.CopyAfter}
