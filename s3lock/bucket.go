@@ -76,11 +76,26 @@ func (b *bucket) begin() (*answer, func(*s3.Options)) {
 				}
 				// The client makes a response without a status where there was none.
 				if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.StatusCode != 0 {
+					redirected(in.Request, res)
 					b.took(a, res)
 				}
 				return out, md, err
 			}), middleware.After)
 		})
+	}
+}
+
+// redirected undoes that a client has followed a redirect with a request of another kind, a
+// write with a read: the answer to that says nothing of the write. The redirect is what the
+// write was answered.
+func redirected(request any, res *smithyhttp.Response) {
+	sent, ok := request.(*smithyhttp.Request)
+	if !ok || res.Request == nil || res.Request.Method == sent.Method {
+		return
+	}
+	res.StatusCode = http.StatusFound
+	for last := res.Request; last != nil && last.Response != nil; last = last.Response.Request {
+		res.StatusCode, res.Header = last.Response.StatusCode, last.Response.Header
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -78,7 +79,7 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 		return driverless(epoch.ErrChanged, err)
 	case status == http.StatusConflict:
 		return driverless(errConflict, err)
-	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, code == "PermanentRedirect",
+	case status >= 300 && status < 400 && status != http.StatusNotModified, code == "PermanentRedirect",
 		code == "AuthorizationHeaderMalformed", code == "IllegalLocationConstraintException":
 		return unavailable(ErrRegion, b.regionAdvice(a), err)
 	case status == http.StatusUnauthorized, status == http.StatusForbidden && !isCredential(code):
@@ -120,6 +121,10 @@ func unsent(err error) error {
 func (b *bucket) regionAdvice(a *answer) string {
 	if r := a.header.Get("X-Amz-Bucket-Region"); r != "" {
 		return fmt.Sprintf("bucket %q is in region %s: use that one", b.name, r)
+	}
+	// Its path and query are the request's. The client makes one up where there is none.
+	if to, err := url.Parse(a.header.Get("Location")); err == nil && to.Host != "" && to.Host != "amazonaws.com" {
+		return fmt.Sprintf("the endpoint sends on to %s://%s: give that as the endpoint", to.Scheme, to.Host)
 	}
 	return fmt.Sprintf("use the region and the endpoint of bucket %q", b.name)
 }
