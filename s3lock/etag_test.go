@@ -69,3 +69,24 @@ func TestNotModifiedUnasked(t *testing.T) {
 		t.Errorf("the holder renews: %v", err)
 	}
 }
+
+// A record that is cut off, where nothing says how long the reply is, is not a corrupt one:
+// its holder has not lost it.
+func TestRecordsThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(nil)
+	g := acquire(t, a, "k")
+	s.wrong(func(s *double) {
+		s.cut = 30
+		s.answer = refuses("If-Match", 412, "PreconditionFailed")
+	})
+	if st, err := b.Inspect(within(t), "k"); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrCorrupt) {
+		t.Errorf("inspect: got held %v, %v; want ErrUnavailable", st.Held, err)
+	}
+	if err := a.Release(within(t), g); !driver.IsAmbiguous(err) {
+		t.Errorf("release: got %v, want an unknown outcome", err)
+	}
+	s.wrong(func(s *double) { s.cut, s.answer = 0, nil })
+	release(t, a, g)
+}

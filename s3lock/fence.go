@@ -179,7 +179,7 @@ func (f *Fence) look(ctx context.Context) (guarded, error) {
 	case g.etag == "":
 		return guarded{}, driver.Wrap(driver.ErrUnavailable, noETag(opGet))
 	case a.unbounded: // the mark is at its end
-		return guarded{}, driver.Wrap(driver.ErrUnavailable, errors.New("the reply does not say how long the object is: its mark may be cut off"))
+		return guarded{}, driver.Wrap(driver.ErrUnavailable, errCutOff)
 	}
 	if g.body, g.mark, g.write, err = unmarked(body); err != nil {
 		return g, fmt.Errorf("%w: object %q has a mark that is no token: %w", driver.ErrCorrupt, f.object, err)

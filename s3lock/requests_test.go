@@ -233,3 +233,24 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// A store's own file of a moment hides no key from a listing, however long the key's name.
+func TestKeysBesideAStoresOwnFile(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	long := strings.Repeat("long", 60)
+	g := acquire(t, d, long)
+	s.edit("locker/"+escape(long)+"/.9999999998.json.sgwtmp.1", []byte("{"))
+	var keys []string
+	for st, err := range d.List(within(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, st.Key)
+	}
+	if len(keys) != 1 || keys[0] != long {
+		t.Errorf("got %q, want the long key", keys)
+	}
+	release(t, d, g)
+}

@@ -37,16 +37,15 @@ func (s *store) object(key string, n uint64) string { return s.folder(key) + rec
 
 // Newest is one LIST of one name: the newest sorts first.
 func (s *store) Newest(ctx context.Context, key string) (uint64, error) {
-	return s.first(ctx, key, "")
+	return s.first(ctx, s.folder(key), "")
 }
 
 // Below is the same behind a name.
 func (s *store) Below(ctx context.Context, key string, n uint64) (uint64, error) {
-	return s.first(ctx, key, s.object(key, n))
+	return s.first(ctx, s.folder(key), s.object(key, n))
 }
 
-func (s *store) first(ctx context.Context, key, behind string) (uint64, error) {
-	folder := s.folder(key)
+func (s *store) first(ctx context.Context, folder, behind string) (uint64, error) {
 	p, err := s.list(ctx, folder, behind, "", 1, false)
 	if err != nil || len(p.objects) == 0 {
 		return 0, err
@@ -54,7 +53,7 @@ func (s *store) first(ctx context.Context, key, behind string) (uint64, error) {
 	name := aws.ToString(p.objects[0].Key)
 	n, ok := number(strings.TrimPrefix(name, folder))
 	if dots := folder + "/"; !ok && strings.HasPrefix(name, folder+".") && behind < dots {
-		return s.first(ctx, key, dots) // a store's own file for a moment: look behind the dots
+		return s.first(ctx, folder, dots) // a store's own file for a moment: look behind the dots
 	}
 	if !ok || !strings.HasPrefix(name, folder) {
 		return 0, fmt.Errorf("%w: object %q in bucket %q is not a lock's: remove it, or use another prefix", driver.ErrCorrupt, name, s.name)
@@ -82,6 +81,9 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	}
 	view.Version = v
 	if err := json.Unmarshal(got.body, &view.Record); err != nil {
+		if got.unbounded {
+			return epoch.View{}, driver.Wrap(driver.ErrUnavailable, errCutOff)
+		}
 		err = fmt.Errorf("%w: object %q is not a record (%.60q): %w", driver.ErrCorrupt, s.object(key, n), got.body, err)
 		return damaged(v, got.body), err
 	}
@@ -93,6 +95,9 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	s.age(&view, v, got.answer)
 	return view, nil
 }
+
+// errCutOff is of a body that only the end of its connection ends, and so does a failure.
+var errCutOff = errors.New("the reply does not say how long the object is: its end may be cut off")
 
 // damaged is what there is of a record that cannot be read.
 func damaged(v version, body []byte) epoch.View {
@@ -278,11 +283,15 @@ func (s *store) keyOf(ctx context.Context, name string) (key string, ok bool, er
 		key, ok = unescape(name)
 		return key, ok, nil
 	}
-	p, err := s.list(ctx, s.base+name+"/", "", "", 1, false)
-	if err != nil || len(p.objects) == 0 {
+	folder := s.base + name + "/"
+	n, err := s.first(ctx, folder, "")
+	if errors.Is(err, driver.ErrCorrupt) || n == 0 && err == nil {
+		return "", false, nil
+	}
+	if err != nil {
 		return "", false, err
 	}
-	got, err := s.get(ctx, aws.ToString(p.objects[0].Key), "")
+	got, err := s.get(ctx, folder+recordName(n), "")
 	if errors.Is(err, epoch.ErrNotExist) { // collected meanwhile
 		return "", false, nil
 	}
