@@ -2,6 +2,7 @@ package s3lock
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -86,8 +87,12 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 		return unavailable(ErrDenied, fmt.Sprintf("allow %s on bucket %q", actions[op], b.name), err)
 	case isCredential(code):
 		return unavailable(ErrDenied, "check the access key, its secret, the session token and this machine's clock", err)
+	case status == http.StatusNotImplemented && b.sse != "" && (op == opCreate || op == opReplace):
+		return driver.Wrap(driver.ErrUnavailable, fmt.Errorf("set up encryption with %s in the store, or do without sse: %w", b.sse, err))
 	case status == http.StatusNotImplemented:
 		return driver.Wrap(driver.ErrUnsupported, fmt.Errorf("%w: it does not implement %s: use another store: %w", ErrStore, op, err))
+	case status >= 400 && status < 500 && code == "":
+		return driver.Wrap(driver.ErrUnavailable, fmt.Errorf("this is no answer of S3: check the endpoint, http or https, and what is between: %w", err))
 	case code == "SlowDown", status >= 400 && status < 500:
 		return driver.Wrap(driver.ErrUnavailable, err)
 	default: // 5xx: it may have been applied
@@ -107,9 +112,20 @@ func unsent(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	var (
+		dns       *net.DNSError
+		dial      *net.OpError
+		authority x509.UnknownAuthorityError
+	)
+	switch {
+	case errors.As(err, &dns):
 		return fmt.Errorf("%w (where the store has no host name for each bucket: path_style=true)", err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("the endpoint does not speak TLS: give it as http://: %w", err)
+	case errors.As(err, &authority):
+		return fmt.Errorf("trust the endpoint's certificate, by AWS_CA_BUNDLE or this machine's store: %w", err)
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("check the endpoint, and that the store runs: %w", err)
 	}
 	// The client has no type for it.
 	if strings.Contains(err.Error(), "get identity") {

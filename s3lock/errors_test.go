@@ -35,6 +35,8 @@ func TestBadInput(t *testing.T) {
 	sealed := httptest.NewTLSServer(http.NotFoundHandler()) // by an authority that nobody knows
 	sealed.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(sealed.Close)
+	keyless := newDouble(t)
+	keyless.answer = refuses("If-None-Match", 501, "NotImplemented")
 	naked := s3.New(s3.Options{BaseEndpoint: &s.URL, UsePathStyle: true, Region: "us-east-1", Credentials: aws.NewCredentialsCache(failing{})})
 	for name, c := range map[string]struct {
 		client *s3.Client
@@ -53,8 +55,11 @@ func TestBadInput(t *testing.T) {
 		"wrong region":        {says(301, "PermanentRedirect"), testBucket, Options{}, []error{ErrRegion, driver.ErrUnavailable}, "use the region"},
 		"malformed region":    {says(400, "AuthorizationHeaderMalformed"), testBucket, Options{}, []error{ErrRegion}, "use the region"},
 		"no credentials":      {naked, testBucket, Options{}, []error{ErrDenied, driver.ErrUnavailable}, "AWS_ACCESS_KEY_ID"},
-		"nobody listens":      {clientAt("http://" + dead.Addr().String()), testBucket, Options{}, []error{driver.ErrUnavailable}, "refused"},
-		"unknown authority":   {clientAt(sealed.URL), testBucket, Options{}, []error{driver.ErrUnavailable}, "certificate"},
+		"nobody listens":      {clientAt("http://" + dead.Addr().String()), testBucket, Options{}, []error{driver.ErrUnavailable}, "check the endpoint"},
+		"unknown authority":   {clientAt(sealed.URL), testBucket, Options{}, []error{driver.ErrUnavailable}, "AWS_CA_BUNDLE"},
+		"no TLS there":        {clientAt("https" + strings.TrimPrefix(s.URL, "http")), testBucket, Options{}, []error{driver.ErrUnavailable}, "give it as http://"},
+		"TLS there":           {clientAt("http" + strings.TrimPrefix(sealed.URL, "https")), testBucket, Options{}, []error{driver.ErrUnavailable}, "http or https"},
+		"no keys to encrypt":  {keyless.client(), testBucket, Options{SSE: "aws:kms"}, []error{driver.ErrUnavailable}, "without sse"},
 		"slow down":           {says(503, "SlowDown"), testBucket, Options{}, []error{driver.ErrUnavailable}, "SlowDown"},
 		"odd prefix":          {s.client(), testBucket, Options{Prefix: "a//b"}, []error{driver.ErrLayout}, "one slash"},
 		"prefix of a path":    {s.client(), testBucket, Options{Prefix: "../b"}, []error{driver.ErrLayout}, "one slash"},

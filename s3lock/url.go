@@ -69,11 +69,13 @@ func fromURL(ctx context.Context, u *locker.URL) (*s3.Client, *Options, func(), 
 	if expiry == Observed.String() {
 		o.Expiry = Observed
 	}
-	sse, err := u.Choice("sse", "", string(types.ServerSideEncryptionAes256), string(types.ServerSideEncryptionAwsKms), string(types.ServerSideEncryptionAwsKmsDsse))
-	if err != nil {
-		return nil, nil, nil, err
+	if u.Param("sse", "") != "" {
+		sse, err := u.Choice("sse", string(types.ServerSideEncryptionAes256), string(types.ServerSideEncryptionAwsKms), string(types.ServerSideEncryptionAwsKmsDsse))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		o.SSE = types.ServerSideEncryption(sse)
 	}
-	o.SSE = types.ServerSideEncryption(sse)
 	pathStyle, err := u.Bool("path_style", false)
 	if err != nil {
 		return nil, nil, nil, err

@@ -106,7 +106,7 @@ func TestURLRefuses(t *testing.T) {
 		"s3://b?endpoint=localhost":                          "want http://host:port",
 		"s3://b?endpoint=ftp://h":                            "want http://host:port",
 		"s3://b?path_style=yes":                              "want false or true",
-		"s3://b?sse=none":                                    "want ",
+		"s3://b?sse=none":                                    "want AES256, aws:kms or aws:kms:dsse",
 		"s3://b?expiry=never":                                "want store or observed",
 		"s3://b/a//b?region=x":                               "one slash",
 		"s3://b?region=x&profile=nope":                       "nope",
