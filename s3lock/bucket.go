@@ -169,7 +169,7 @@ func (b *bucket) get(ctx context.Context, name, unless string) (object, error) {
 	}
 	defer func() { _ = out.Body.Close() }()
 	if aws.ToString(out.ETag) == "" {
-		return object{answer: a}, driver.Wrap(driver.ErrUnavailable, noETag(opGet))
+		return object{answer: a}, driver.Wrap(driver.ErrUnavailable, noETag(opGet, name))
 	}
 	body, err := io.ReadAll(io.LimitReader(out.Body, maxRecord))
 	if err != nil {
@@ -217,15 +217,15 @@ func (b *bucket) put(ctx context.Context, op, name string, body []byte, conditio
 	}
 	etag := aws.ToString(out.ETag)
 	if etag == "" { // it may have been written, or the reply is not the store's
-		return "", noETag(op)
+		return "", noETag(op, name)
 	}
 	return etag, nil
 }
 
 // noETag is of a reply that cannot be used: objects without ETags cannot be told apart, and
 // an empty If-Match is no condition.
-func noETag(op string) error {
-	return fmt.Errorf("%s: the reply has no ETag: it is not the store's, or something between takes it off", op)
+func noETag(op, name string) error {
+	return fmt.Errorf("%s %q: the reply has no ETag: it is not the store's, something between takes it off, or it was put there past the store: put it there through the store", op, name)
 }
 
 // page is one page of a listing, in the order of names.

@@ -224,7 +224,8 @@ func (d *double) put(w http.ResponseWriter, r *http.Request, name string, body [
 	}
 	o = thing{body: body, etag: fmt.Sprintf(`"%x"`, md5.Sum(body)), modified: d.now(), meta: http.Header{}}
 	for h, v := range r.Header {
-		if strings.HasPrefix(h, "X-Amz-Meta-") || h == "Content-Type" {
+		if strings.HasPrefix(h, "X-Amz-Meta-") || strings.HasPrefix(h, "X-Amz-Server-Side-Encryption") || h == "Cache-Control" ||
+			strings.HasPrefix(h, "Content-") && h != "Content-Length" {
 			o.meta[h] = v
 		}
 	}

@@ -85,12 +85,11 @@ func unmarked(body []byte) (content []byte, mark driver.Token, write string, err
 // guarded is the object as it is: its mark, and what must not have changed when it is
 // written.
 type guarded struct {
-	mark        driver.Token
-	write       string // the number of the write that made it
-	etag        string // "": there is none
-	body        []byte
-	contentType *string
-	metadata    map[string]string
+	mark  driver.Token
+	write string // the number of the write that made it
+	etag  string // "": there is none
+	body  []byte
+	was   *s3.GetObjectOutput // what describes it; nil: there is none
 }
 
 // Raise shows the token to the object, creating an empty one if there is none. A holder
@@ -115,7 +114,9 @@ func (f *Fence) Read(ctx context.Context, t driver.Token) (string, error) {
 }
 
 // Write replaces the object's content, if no greater token was seen. driver.ErrAmbiguous:
-// it may have been written. The object's content type and its other metadata stay.
+// it may have been written. Where something between delivers it twice, and a greater token
+// comes between the two, it is refused although it was there before. The object's encryption,
+// content type, encoding, language and disposition, Cache-Control and its own metadata stay.
 func (f *Fence) Write(ctx context.Context, t driver.Token, content string) error {
 	return f.change(ctx, "write", t, func(g *guarded) bool {
 		g.body = []byte(content)
@@ -174,10 +175,10 @@ func (f *Fence) look(ctx context.Context) (guarded, error) {
 	if err != nil {
 		return guarded{}, driver.Wrap(driver.ErrUnavailable, err)
 	}
-	g := guarded{etag: aws.ToString(out.ETag), contentType: out.ContentType, metadata: out.Metadata}
+	g := guarded{etag: aws.ToString(out.ETag), was: out}
 	switch {
 	case g.etag == "":
-		return guarded{}, driver.Wrap(driver.ErrUnavailable, noETag(opGet))
+		return guarded{}, driver.Wrap(driver.ErrUnavailable, noETag(opGet, f.object))
 	case a.unbounded: // the mark is at its end
 		return guarded{}, driver.Wrap(driver.ErrUnavailable, errCutOff)
 	}
@@ -192,8 +193,8 @@ func (f *Fence) store(ctx context.Context, t driver.Token, write string, g guard
 	body := marked(g.body, t, write)
 	in := &s3.PutObjectInput{
 		Bucket: &f.name, Key: &f.object, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
-		ContentType: g.contentType, Metadata: g.metadata,
 	}
+	describe(in, g.was)
 	op := opReplace
 	if g.etag == "" {
 		op, in.IfNoneMatch = opCreate, aws.String("*")
@@ -202,9 +203,20 @@ func (f *Fence) store(ctx context.Context, t driver.Token, write string, g guard
 	}
 	out, err := f.client.PutObject(ctx, in, once)
 	if err == nil && aws.ToString(out.ETag) == "" {
-		return noETag(op)
+		return noETag(op, f.object)
 	}
 	return f.refused(op, a, err)
+}
+
+// describe makes a write leave everything about the object but its content as it was, and
+// its encryption above all.
+func describe(in *s3.PutObjectInput, was *s3.GetObjectOutput) {
+	if was == nil {
+		return
+	}
+	in.ContentType, in.ContentEncoding, in.ContentLanguage = was.ContentType, was.ContentEncoding, was.ContentLanguage
+	in.ContentDisposition, in.CacheControl, in.Metadata = was.ContentDisposition, was.CacheControl, was.Metadata
+	in.ServerSideEncryption, in.SSEKMSKeyId, in.BucketKeyEnabled = was.ServerSideEncryption, was.SSEKMSKeyId, was.BucketKeyEnabled
 }
 
 func (f *Fence) stale(t, mark driver.Token) error {
