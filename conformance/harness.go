@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"time"
 
@@ -209,4 +210,32 @@ func (h *Harness) offers(f Feature, info driver.Info) (ok, gap bool) {
 		}
 	}
 	return info.Has(f), false
+}
+
+// implements makes sure that what is declared can be called. Whoever has forgotten one method
+// of an interface would learn no more than that nothing is supported.
+func implements(d driver.Driver, info driver.Info) error {
+	_, queuer := d.(driver.Queuer)
+	_, batch := d.(driver.BatchRenewer)
+	_, inspector := d.(driver.Inspector)
+	_, breaker := d.(driver.Breaker)
+	_, pinger := d.(driver.Pinger)
+	for _, needs := range []struct {
+		feature driver.Feature
+		name    string
+		ok      bool
+	}{
+		{driver.FeatureQueue, "Queuer", queuer},
+		{driver.FeatureBatch, "BatchRenewer", batch},
+		{driver.FeatureInspect, "Inspector", inspector},
+		{driver.FeatureList, "Inspector", inspector},
+		{driver.FeatureBreak, "Breaker", breaker},
+		{driver.FeatureBreakNow, "Breaker", breaker},
+		{driver.FeaturePing, "Pinger", pinger},
+	} {
+		if info.Has(needs.feature) && !needs.ok {
+			return fmt.Errorf("%s declares %s, and its %T is no driver.%s: a method is missing", info.Name, needs.feature, d, needs.name)
+		}
+	}
+	return nil
 }

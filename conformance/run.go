@@ -55,7 +55,11 @@ func newSuite(ctx context.Context, h Harness, full bool) (*suite, error) {
 			return nil, fmt.Errorf("make a client: %w", err)
 		}
 		s.info = d.Info()
+		err = implements(d, s.info)
 		_ = d.Close()
+		if err != nil {
+			return nil, err
+		}
 	} else {
 		s.info.Name = "lock"
 	}

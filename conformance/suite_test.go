@@ -251,3 +251,21 @@ func TestCasesAreWellFormed(t *testing.T) {
 		}
 	}
 }
+
+// bare is a driver that declares more than it implements.
+type bare struct{ driver.Driver }
+
+func (bare) Info() driver.Info {
+	return driver.Info{Name: "bare", Features: []driver.Feature{driver.FeatureInspect, driver.FeaturePing}}
+}
+
+// An operation that is declared needs its interface, and an author who has forgotten one of its
+// methods is told so.
+func TestDeclaredInterfaces(t *testing.T) {
+	t.Parallel()
+	h := conformance.Harness{Driver: func(context.Context) (driver.Driver, error) { return bare{memlock.NewServer().Driver()}, nil }}
+	r := conformance.Check(t.Context(), h, conformance.CheckOptions{Only: func(conformance.Case) bool { return false }})
+	if !strings.Contains(r.Err, "inspect") || !strings.Contains(r.Err, "driver.Inspector") {
+		t.Errorf("a driver that declares inspect and has no Inspector: got %q, want both named", r.Err)
+	}
+}
