@@ -23,18 +23,14 @@ import (
 const (
 	// envDirectory is where children find the directory.
 	envDirectory = "LOCKER_CONFORMANCE_DIRECTORY"
-	// envAhead makes children show other tokens than the directory's.
-	envAhead = "LOCKER_CONFORMANCE_AHEAD"
+	// envDefect is what is wrong with children: one of childDefects.
+	envDefect = "LOCKER_CONFORMANCE_DEFECT"
 )
 
 // TestMain makes the test binary its own child process.
 func TestMain(m *testing.M) {
 	conformance.ServeIfChild(func(ctx context.Context) (driver.Driver, error) {
-		d, err := openDirectory(ctx, os.Getenv(envDirectory), nil)
-		if err == nil && os.Getenv(envAhead) != "" {
-			d = ahead{d}
-		}
-		return d, err
+		return openDefective(ctx, os.Getenv(envDirectory), os.Getenv(envDefect))
 	})
 	os.Exit(m.Run())
 }
@@ -45,45 +41,6 @@ func TestFilelock(t *testing.T) {
 	if h, ok := directory(t); ok {
 		conformance.Run(t, h)
 	}
-}
-
-// Tokens count that only a child saw before it was killed.
-func TestTokensOfTheKilled(t *testing.T) {
-	t.Parallel()
-	h, ok := directory(t, envAhead+"=1")
-	if !ok {
-		return
-	}
-	if r, res := only(t, h, "process/killed-any-time"); res.Verdict != conformance.Failed || res.Cause != conformance.ByRule {
-		t.Errorf("children whose tokens are ahead of the others': got %+v, want it failed\n%s", res, r)
-	}
-}
-
-// ahead is a client whose tokens are greater than those of the others.
-type ahead struct{ driver.Driver }
-
-const aheadBy = 1000
-
-func (a ahead) TryAcquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	g, err := a.Driver.TryAcquire(ctx, r)
-	if err == nil {
-		g.Token += aheadBy
-	}
-	return g, err
-}
-
-func (a ahead) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error) {
-	g.Token -= aheadBy
-	g, err := a.Driver.Renew(ctx, g)
-	g.Token += aheadBy
-	return g, err
-}
-
-func (a ahead) Release(ctx context.Context, g driver.Grant) error {
-	if g.Token > aheadBy {
-		g.Token -= aheadBy
-	}
-	return a.Driver.Release(ctx, g)
 }
 
 // directory is the harness of a directory, and children with that environment. Not ok: it
