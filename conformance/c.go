@@ -180,6 +180,13 @@ func (c *C) Says(err, want error, format string, args ...any) {
 	c.InTime(errors.Is(err, want), "%s: got %v, want %v", what, err, want)
 }
 
+// Closed makes sure that a wait ended with its Locker. It may have been granted the key
+// before, if the holder's time was over: then the machine was slow.
+func (c *C) Closed(err error) {
+	c.Must(err == nil || errors.Is(err, driver.ErrClosed) || soft(err), "a wait under Close: got %v, want %v", err, driver.ErrClosed)
+	c.InTime(errors.Is(err, driver.ErrClosed), "a wait under Close: got %v, want %v", err, driver.ErrClosed)
+}
+
 // N is the case's size: how many.
 func (c *C) N() int { return c.size.N }
 

@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,9 +69,9 @@ var contentionCases = []Case{
 			})
 			c.busy(served, c.N()) // who has begun waits for one
 			if c.Info.Has(driver.FeatureFIFO) {
-				for i, n := range served {
-					c.InTime(n > 0, "client %d was never served, and the queue is declared fifo: %v", i, served)
-				}
+				// Each is served once, if only because it waits for that. In turn means as often as the others.
+				fewest, most := slices.Min(served), slices.Max(served)
+				c.InTime(most <= 3*fewest+3, "clients were served %d to %d times, and the queue is declared fifo: %v", fewest, most, served)
 			}
 		},
 	},

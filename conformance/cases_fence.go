@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +19,7 @@ var fenceCases = []Case{
 			c.raise(f, next)
 			c.write(f, next, "new")
 			c.stale(f, old)
-			got, err := f.Read(c.Ctx, next)
-			c.Must(err == nil && got == "new", "value: got %q and %v, want %q", got, err, "new")
+			c.reads(f, next, "new")
 		},
 	},
 	{
@@ -43,7 +41,7 @@ var fenceCases = []Case{
 		Run: func(c *C) {
 			old, next, f := staleHolder(c)
 			if _, err := f.Read(c.Ctx, next); err != nil {
-				c.Failf("the new holder reads: got %v, want nil", err)
+				c.fail(ByRule, soft(err), "the new holder reads: got %v, want nil", err)
 			}
 			c.write(f, old, "late")
 		},
@@ -94,7 +92,7 @@ var fenceCases = []Case{
 					h := u.Acquire(key)
 					served[i]++
 					if err := f.Write(c.Ctx, h.Token(), u.name); err != nil && h.Sure() {
-						c.Failf("%s writes with token %v: got %v, want nil", u.name, h.Token(), err)
+						c.fail(ByRule, soft(err), "%s writes with token %v: got %v, want nil", u.name, h.Token(), err)
 					}
 					if before := last.Swap(uint64(h.Token())); h.Sure() {
 						c.Must(uint64(h.Token()) > before, "token %v behind token %v", h.Token(), before)
@@ -139,17 +137,24 @@ func staleHolder(c *C) (old, next driver.Token, f Fence) {
 
 func (c *C) raise(f Fence, t driver.Token) {
 	if err := f.Raise(c.Ctx, t); err != nil {
-		c.Failf("Raise with token %v: got %v, want nil", t, err)
+		c.fail(ByRule, soft(err), "Raise with token %v: got %v, want nil", t, err)
 	}
 }
 
 func (c *C) write(f Fence, t driver.Token, v string) {
 	if err := f.Write(c.Ctx, t, v); err != nil {
-		c.Failf("Write with token %v: got %v, want nil", t, err)
+		c.fail(ByRule, soft(err), "Write with token %v: got %v, want nil", t, err)
 	}
 }
 
 func (c *C) stale(f Fence, t driver.Token) {
-	err := f.Write(c.Ctx, t, "late")
-	c.Must(errors.Is(err, driver.ErrStale), "a write with the old token %v: got %v, want %v", t, err, driver.ErrStale)
+	c.Says(f.Write(c.Ctx, t, "late"), driver.ErrStale, "a write with the old token %v", t)
+}
+
+func (c *C) reads(f Fence, t driver.Token, want string) {
+	got, err := f.Read(c.Ctx, t)
+	if err != nil {
+		c.fail(ByRule, soft(err), "Read with token %v: got %v, want %q", t, err, want)
+	}
+	c.Must(got == want, "value: got %q, want %q", got, want)
 }

@@ -30,7 +30,7 @@ var operationCases = []Case{
 			var held *driver.HeldError
 			c.Must(errors.As(err, &held) && held.Token == l.Token(), "its token: got %v, want a *HeldError with %v", err, l.Token())
 			if err := l.Renew(c.Ctx); err != nil {
-				c.fail(ByRule, soft(err) && !errors.Is(err, driver.ErrLost), "A renews behind it: got %v, want nil", err)
+				c.fail(ByRule, soft(err) && !(errors.Is(err, driver.ErrLost) && l.Early()), "A renews behind it: got %v, want nil", err)
 			}
 			l.GiveBack()
 		},
@@ -70,7 +70,7 @@ var operationCases = []Case{
 			// A backend whose records cannot tell when they were renewed counts from the break.
 			latest := max(end, c.History.Now()+g.TTL)
 			if err := op.L.Break(c.Ctx, key, g.Token, driver.Break{}); err != nil {
-				c.fail(ByRule, soft(err), "Break: got %v, want nil", err)
+				c.fail(ByRule, soft(err) || !a.InForce(g), "Break: got %v, want nil", err)
 			}
 			_, err := a.Renewed(g)
 			c.Must(err != nil, "the broken grant was renewed")
@@ -89,20 +89,15 @@ var operationCases = []Case{
 			a, b, key := c.Client("A"), c.Peer("B"), c.Key("k")
 			f := c.Fence("resource")
 			g := a.Grant(key)
-			if err := f.Write(c.Ctx, g.Token, "a"); err != nil {
-				c.Failf("A writes: got %v, want nil", err)
-			}
+			c.write(f, g.Token, "a")
 			if err := b.L.Break(c.Ctx, key, g.Token, driver.Break{Now: true, By: "operator"}); err != nil {
 				c.fail(ByRule, soft(err), "Break: got %v, want nil", err)
 			}
 			next := b.Try(key)
 			c.Must(next.Token() > g.Token, "token behind the break: got %v, want more than %v", next.Token(), g.Token)
-			if err := f.Raise(c.Ctx, next.Token()); err != nil {
-				c.Failf("B raises: got %v, want nil", err)
-			}
-			err := f.Write(c.Ctx, g.Token, "late")
-			c.Must(errors.Is(err, driver.ErrStale), "A's late write: got %v, want %v", err, driver.ErrStale)
-			_, err = a.Renewed(g)
+			c.raise(f, next.Token())
+			c.stale(f, g.Token)
+			_, err := a.Renewed(g)
 			c.Must(err != nil, "the broken grant was renewed")
 			next.StillHeld("after the old holder's late calls")
 			next.GiveBack()
@@ -156,9 +151,13 @@ var operationCases = []Case{
 			a, b := c.Peer("A"), c.Peer("B")
 			held := map[string]bool{}
 			ttl := locker.WithTTL(c.Times(10))
+			names := oddNames(c, "in/")
 			for i := range c.N() {
-				key := c.Key(fmt.Sprintf("in/%d ä", i))
-				a.Try(key, ttl)
+				names = append(names, c.Key(fmt.Sprintf("in/%d ä", i)))
+			}
+			var last *Lease
+			for _, key := range names {
+				last = a.Try(key, ttl)
 				held[key] = true
 			}
 			a.Try(c.Key("im"), ttl)
@@ -174,6 +173,7 @@ var operationCases = []Case{
 				seen[st.Key] = true
 			}
 			c.InTime(len(seen) == len(held), "List yields %d of %d held keys", len(seen), len(held))
+			last.StillHeld("after the list")
 		},
 	},
 	{
@@ -208,7 +208,7 @@ var operationCases = []Case{
 			if err == nil {
 				_ = d.Close()
 			}
-			c.Must(errors.Is(err, driver.ErrLayout), "opened with another token_base: got %v, want %v", err, driver.ErrLayout)
+			c.Says(err, driver.ErrLayout, "opened with another token_base")
 			renewed, err := a.Renewed(g)
 			if err != nil {
 				c.Latef("A renews behind it: got %v, want nil", err)
@@ -227,9 +227,7 @@ var operationCases = []Case{
 			old := c.Client("old")
 			g := old.Grant(c.Key("k"))
 			f := c.Fence("resource")
-			if err := f.Write(c.Ctx, g.Token, "old"); err != nil {
-				c.Failf("the old backend's holder writes: got %v, want nil", err)
-			}
+			c.write(f, g.Token, "old")
 			d, err := c.h.Fresh(c.Ctx, g.Token+41)
 			if err != nil {
 				c.Setupf("open a namespace: %v", err)
@@ -237,9 +235,7 @@ var operationCases = []Case{
 			fresh := c.adopt("new", d)
 			n := fresh.Grant(c.Key("new k"))
 			c.Must(n.Token > g.Token+41, "first token: got %v, want more than the base %v", n.Token, g.Token+41)
-			if err := f.Write(c.Ctx, n.Token, "new"); err != nil {
-				c.Failf("the new backend's holder writes: got %v, want nil", err)
-			}
+			c.write(f, n.Token, "new")
 		},
 	},
 }
@@ -300,8 +296,8 @@ func leadCase(c *C) {
 					leaders--
 					mu.Unlock()
 				}()
-				if n > 1 && lease.Sure() {
-					c.note(&failure{cause: ByRule, detail: fmt.Sprintf("%d lead at once", n)})
+				if n > 1 { // a function may end a moment after its lease; whether two believed is in the history
+					c.note(&failure{cause: ByRule, detail: fmt.Sprintf("%d lead at once", n), soft: true})
 				}
 				terms <- term{i, c.History.Now()}
 				for {

@@ -104,8 +104,7 @@ var processCases = []Case{
 			c.InTime(ok, "the stopped holder did not write within a ttl of waking")
 			c.Must(write.Token == h.token, "it writes with token %v, want %v", write.Token, h.token)
 			c.stale(f, write.Token)
-			got, err := f.Read(c.Ctx, next.Token())
-			c.Must(err == nil && got == "new", "value: got %q and %v, want %q", got, err, "new")
+			c.reads(f, next.Token(), "new")
 			next.GiveBack()
 		},
 	},

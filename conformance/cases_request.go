@@ -58,7 +58,11 @@ var requestCases = []Case{
 			again, err := a.TryAcquire(ctx, r)
 			cancel()
 			if err != nil {
-				c.fail(ByRule, driver.IsAmbiguous(err), "the second send: got %v, want the first one's grant", err)
+				c.fail(ByRule, driver.IsAmbiguous(err) || isErr(err, driver.ErrUnavailable), "the second send: got %v, want the first one's grant", err)
+			}
+			if !a.InForce(g) { // it may have made another grant, as a request that arrives late does
+				c.Check.Late = c.Times(hangLimit)
+				c.Latef("the second send was answered when the first one's grant was over")
 			}
 			c.Must(again.Token == g.Token, "token of the second send: got %v, want %v", again.Token, g.Token)
 			end := c.History.At(g.Sent) + g.Left
@@ -79,7 +83,7 @@ var requestCases = []Case{
 			a, b, key := c.Client("A"), c.Client("B"), c.Key("k")
 			g := a.Grant(key)
 			if err := a.Freed(driver.Grant{Request: g.Request}); err != nil {
-				c.fail(ByRule, driver.IsAmbiguous(err), "Release: got %v, want nil", err)
+				c.fail(ByRule, soft(err) && !a.InForce(g) || driver.IsAmbiguous(err), "Release: got %v, want nil", err)
 			}
 			next := b.Grant(key)
 			c.Must(next.Token > g.Token, "token behind the release: got %v, want more than %v", next.Token, g.Token)
@@ -182,6 +186,7 @@ var requestCases = []Case{
 			for range c.N() {
 				_, err := b.TryOf(b.Request(key))
 				c.Must(err != nil || !a.InForce(g), "B was granted the key while token %v was in force", g.Token)
+				c.InTime(err != nil, "B was granted the key when A's time was over: too slow to tell")
 				if !a.InForce(g) {
 					break
 				}

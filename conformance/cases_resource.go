@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/fencelock/locker"
-	"github.com/fencelock/locker/driver"
 )
 
 // resourceCases are about what stays behind, in this process and at the server.
@@ -84,7 +83,7 @@ var resourceCases = []Case{
 					c.fail(ByRule, soft(err), "Close: got %v, want nil", err)
 				}
 				for range cap(ended) {
-					c.Says(<-ended, driver.ErrClosed, "a wait under Close")
+					c.Closed(<-ended)
 				}
 				if err := cl.Close(); err != nil {
 					c.fail(ByRule, soft(err), "close the driver: got %v, want nil", err)

@@ -49,3 +49,19 @@ func RunOne(h Harness, info driver.Info, k Case) (Result, []history.Op) {
 	r := s.runCase(context.Background(), k)
 	return r, last.History.Ops()
 }
+
+// RunHard runs a case in the bubble that the caller is in, and returns why it failed and
+// whether that would be evidence on a slow machine, too.
+func RunHard(h Harness, k Case) (detail string, hard bool) {
+	s, err := newSuite(context.Background(), h, false)
+	if err != nil {
+		return err.Error(), true
+	}
+	own := s.h.PerCase(s.h)
+	ctx, cancel := context.WithTimeout(context.Background(), hangLimit*own.TTL)
+	defer cancel()
+	if f := newC(ctx, &own, nil, s.info, k, false).run(); f != nil {
+		return string(f.cause) + ": " + f.detail, !f.soft
+	}
+	return "", false
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/locker"
 	"github.com/fencelock/locker/conformance/history"
 	"github.com/fencelock/locker/driver"
+	"github.com/fencelock/locker/faultlock"
 )
 
 // Peer is one process as the suite plays it: a Locker over a client of its own.
@@ -228,6 +229,17 @@ func (l *Lease) LostBy(at time.Duration, what string) {
 	if err := l.Err(); !errors.Is(err, driver.ErrLost) {
 		c.Failf("%s: %s's lease says %v, want %v", what, l.p.name, err, driver.ErrLost)
 	}
+}
+
+// Early reports whether the lease cannot be over by the clock yet, even if it was never
+// renewed: a loss that it tells of is an answer's.
+func (l *Lease) Early() bool { return l.p.c.History.Now() < l.Begun+beliefLasts(l.TTL()) }
+
+// Unrenewed makes sure that nothing was renewed by itself. A grant that is answered so late
+// that less than half of it is left is, also one that is renewed by hand.
+func (l *Lease) Unrenewed() {
+	n := l.p.Sent(faultlock.Renew)
+	l.p.c.InTime(n == 0, "renewals of %s, who renews by hand: got %d, want none", l.p.name, n)
 }
 
 // User is a client of any lock library.

@@ -173,7 +173,7 @@ func (ch *Child) acquire(key string) held {
 	}
 	h := held{r.Token, ch.c.History.Boot(r.Before), ch.c.History.Boot(r.After)}
 	ch.mu.Lock()
-	ch.beliefs[r.Token] = ch.c.believes(key, "child "+ch.name, r.Token, h.got)
+	ch.beliefs[r.Token] = ch.c.believes(key, ch.name, r.Token, h.got)
 	ch.mu.Unlock()
 	return h
 }
