@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -38,7 +39,9 @@ func fromEnvironment(tb testing.TB, p spec) *Server {
 		tb.Fatalf("live: %s: the scheme %q is not one that tests can use, which are: %s",
 			variable, u.Scheme, strings.Join(slices.Sorted(maps.Keys(p.schemes)), ", "))
 	}
-	s.address, err = withPort(u, port)
+	if port != "" {
+		s.address, err = withPort(u, port)
+	}
 	if err == nil && p.adopt != nil {
 		s.address, err = p.adopt(u, s.address)
 	}
@@ -51,9 +54,13 @@ func fromEnvironment(tb testing.TB, p spec) *Server {
 // withPort returns the host and port of a URL. What the URL leaves out is what clients take for it.
 func withPort(u *url.URL, port string) (string, error) {
 	if u.Hostname() == "" {
-		return "", fmt.Errorf("the host is missing: write %s://host:%s", u.Scheme, cmp.Or(port, "port"))
+		return "", fmt.Errorf("the host is missing: write %s://host:%s", u.Scheme, port)
 	}
-	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)), nil
+	port = cmp.Or(u.Port(), port)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("the port is %s, and not one from 1 to 65535", port)
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
 // refusal is an error that waiting does not mend, and what to do about it.

@@ -104,6 +104,15 @@ func TestEndpointForms(t *testing.T) {
 		{"valkey", "redis+cluster://host", "the scheme"},
 		{"valkey", "redis://me:s3cret%@host", "is not a URL"},
 		{"redis", "rediss://host?ca=/no/such/file", "/no/such/file"},
+		{"redis", "redis://" + nowhere + ":99999", "the port is 99999, and not one from 1 to 65535"},
+		{"valkey", "redis://" + nowhere + ":0", "the port is 0"},
+		{"etcd", "etcd://host,host:99999", "the port is 99999"},
+		{"redis", "redis://me:s3cret@" + nowhere + "/orders", `the database is "orders", and not a number`},
+		{"redis", "redis://" + nowhere + "/0/1", `the database is "0/1"`},
+		{"valkey", "redis://" + nowhere + "/0%20", `the database is "0 "`},
+		{"redis", "redis://" + nowhere + "/-1", `the database is "-1"`},
+		{"s3", "s3://?endpoint=http://host", "the bucket is missing"},
+		{"minio", "s3://bucket?endpoint=http://host:70000", "the port is 70000"},
 		{"etcd", "http://host:2379", "want etcd://host:2379"},
 		{"etcd", "etcd://", "the host is missing"},
 		{"etcd", "etcd://me:s3cret%@host", "not escaped"},
@@ -206,6 +215,7 @@ func TestRedisEndpoint(t *testing.T) {
 	}
 	wantRefusal(t, "valkey", "redis://:s3cret@"+strict, "WRONGPASS", "correct the user and the password")
 	for answer, want := range map[string]string{
+		"-ERR DB index is out of range":                          "correct the number of the database",
 		"-NOAUTH Authentication required.":                       "correct the user and the password",
 		"-NOPERM User me has no permissions to run 'ping'":       "the server's rights",
 		"-ERR AUTH <password> called without any password":       "correct the user and the password",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -19,6 +20,11 @@ func (s *RedisServer) adopt(u *url.URL, at string) (string, error) {
 	s.adopted = true
 	s.login.user, s.login.database = u.User.Username(), strings.Trim(u.Path, "/")
 	s.login.password, _ = u.User.Password()
+	if d := s.login.database; d != "" {
+		if _, err := strconv.ParseUint(d, 10, 31); err != nil {
+			return "", fmt.Errorf("the database is %q, and not a number", d)
+		}
+	}
 	if file := q.Get("password_file"); file != "" {
 		password, err := os.ReadFile(file)
 		if err != nil {
@@ -115,6 +121,8 @@ func redisRefused(err error) error {
 		other  *notRESPError
 	)
 	switch {
+	case errors.As(err, &answer) && strings.Contains(string(answer), "DB index"):
+		return refusal{err, "correct the number of the database"}
 	case errors.As(err, &answer) && answer.denies():
 		return refusal{err, "correct the user and the password of the URL, or the server's rights"}
 	case errors.As(err, &other) && other.tls():

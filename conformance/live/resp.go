@@ -32,7 +32,7 @@ func (e replyError) denies() bool {
 		return true
 	}
 	// Without users, servers answer so to a password that is wrong, or that they do not have.
-	return kind == "ERR" && (strings.Contains(text, "AUTH") || strings.Contains(text, "password") || strings.Contains(text, "DB index"))
+	return kind == "ERR" && (strings.Contains(text, "AUTH") || strings.Contains(text, "password"))
 }
 
 // notRESPError is the start of what is no reply.

@@ -122,6 +122,9 @@ func (s *S3Server) address(at string) string {
 
 // adopt takes a server of the environment: the host of its URL is the bucket, and the parameter endpoint is its own.
 func (s *S3Server) adopt(u *url.URL, _ string) (string, error) {
+	if u.Host == "" {
+		return "", errors.New("the bucket is missing: write s3://bucket?endpoint=http://host:port")
+	}
 	q := u.Query()
 	endpoint, err := url.Parse(q.Get("endpoint"))
 	if err != nil || endpoint.Host == "" {

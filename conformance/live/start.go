@@ -34,7 +34,7 @@ type spec struct {
 	peers   *peers // the network of a cluster; nil: none
 
 	plain   bool                                                    // a server of the environment will do
-	schemes map[string]string                                       // of its URL, with the port that each means
+	schemes map[string]string                                       // of its URL, with the port that each means; empty: its host is no server
 	adopt   func(u *url.URL, at string) (address string, err error) // takes it; nil: its address is all that counts
 	url     func(address string) string
 	ready   func(ctx context.Context, address string) error
