@@ -99,6 +99,7 @@ var processCases = []Case{
 			next := b.Acquire(key)
 			c.raise(f, next.Token())
 			c.write(f, next.Token(), "new")
+			c.SleepUntil(h.got + c.Times(2))
 			ch.signal(continueSignal)
 			write, ok := ch.event("write", c.T)
 			c.InTime(ok, "the stopped holder did not write within a ttl of waking")
