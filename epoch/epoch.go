@@ -249,16 +249,17 @@ func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 	if h == nil {
 		return driver.Grant{}, driver.ErrLost
 	}
-	sent := d.now()
-	b, ok := h.beat(sent)
+	w := written{sent: d.now()}
+	b, ok := h.beat(w.sent)
 	if !ok {
 		return driver.Grant{}, driver.ErrLost
 	}
 	rec := d.record(b.request, b.n, b.shift)
 	rec.Time, rec.Writer, rec.Renewals = b.time, b.writer, b.renewals
-	v, err := d.store.Beat(ctx, g.Key, b.n, b.version, rec)
-	if errors.Is(err, ErrChanged) {
-		v, sent, err = d.rediscover(ctx, g.Key, h, b)
+	var err error
+	w.writer = b.writer
+	if w.version, err = d.store.Beat(ctx, g.Key, b.n, b.version, rec); errors.Is(err, ErrChanged) {
+		w, err = d.rediscover(ctx, g.Key, h, b)
 	}
 	switch {
 	case err == nil:
@@ -270,25 +271,26 @@ func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 	default:
 		return driver.Grant{}, ambiguous(err)
 	}
-	if !h.renewed(d.now(), sent, v) {
+	if !h.renewed(d.now(), w) {
 		return driver.Grant{}, driver.ErrLost
 	}
-	g.Request, g.Sent, g.Left, g.State = b.request, sent, b.request.TTL, h
+	g.Request, g.Sent, g.Left, g.State = b.request, w.sent, b.request.TTL, h
 	return g, nil
 }
 
-// rediscover finds out whether the record changed by one of this grant's own renewals
-// whose answer was lost. That one then counts, from its own send.
-func (d *Driver) rediscover(ctx context.Context, key string, h *hold, b beat) (Version, driver.Instant, error) {
+// rediscover finds out whether the record changed by one of this grant's own renewals,
+// one whose answer was lost or that is under way beside this. It then counts, from its own
+// send.
+func (d *Driver) rediscover(ctx context.Context, key string, h *hold, b beat) (written, error) {
 	v, err := d.read(ctx, key, b.n)
 	if err != nil {
-		return nil, driver.Instant{}, err
+		return written{}, err
 	}
 	sent, own := h.wrote(v.Writer)
-	if v.Holder != b.request.Attempt || v.Ended || v.Broken || !own {
-		return nil, driver.Instant{}, driver.ErrLost
+	if v.Holder != b.request.Attempt || v.Ended || v.Broken || !own || v.Writer == b.based {
+		return written{}, driver.ErrLost
 	}
-	return v.Version, sent, nil
+	return written{v.Version, sent, v.Writer}, nil
 }
 
 // granted is a ttl as records keep it: in whole milliseconds, rounded up.

@@ -2,6 +2,7 @@ package epoch
 
 import (
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -24,9 +25,10 @@ type hold struct {
 	// unanswered: a create of n may still arrive. granted: the check has passed.
 	unanswered, granted bool
 	barred              map[uint64]bool // numbers given back
-	// sent is when the write was sent that the deadline counts from. writes are the
-	// sends of this grant's own renewals, by writer.
+	// sent is when the write was sent that the deadline counts from, accepted the writer of
+	// the renewal among them. writes are the sends of this grant's own renewals, by writer.
 	sent     driver.Instant
+	accepted driver.Attempt
 	writes   map[driver.Attempt]driver.Instant
 	renewals uint64
 	// undone: a release was sent, the attempt is never adopted again. gone: nothing is
@@ -131,6 +133,7 @@ type beat struct {
 	n, shift uint64
 	version  Version
 	writer   driver.Attempt
+	based    driver.Attempt // the writer of what it replaces, if that is a renewal
 	renewals uint64
 	time     string
 }
@@ -143,12 +146,19 @@ func (h *hold) beat(now driver.Instant) (beat, bool) {
 		return beat{}, false
 	}
 	h.renewals++
-	b := beat{h.request, h.n, h.shift, h.version, driver.NewAttempt(), h.renewals, h.time}
+	b := beat{h.request, h.n, h.shift, h.version, driver.NewAttempt(), h.accepted, h.renewals, h.time}
 	if h.writes == nil {
 		h.writes = map[driver.Attempt]driver.Instant{}
 	}
 	h.writes[b.writer] = now
 	return b, true
+}
+
+// written is a renewal that the store has applied.
+type written struct {
+	version Version
+	sent    driver.Instant
+	writer  driver.Attempt
 }
 
 // wrote reports when this grant's own write was sent.
@@ -159,16 +169,21 @@ func (h *hold) wrote(w driver.Attempt) (driver.Instant, bool) {
 	return sent, own
 }
 
-// renewed accepts an answer, unless it came at or after the old deadline.
-func (h *hold) renewed(now, sent driver.Instant, v Version) bool {
+// renewed accepts an answer, unless it came at or after the old deadline. Another renewal
+// that is under way may have been accepted before, and one may build on this one already.
+func (h *hold) renewed(now driver.Instant, w written) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.undone || h.lost || h.gone || h.left(now) <= 0 {
 		h.lost = true
 		return false
 	}
-	h.version, h.sent = v, sent
-	clear(h.writes) // with this version none of the others can be applied
+	if w.sent.Sub(h.sent) < 0 {
+		return true
+	}
+	h.version, h.sent, h.accepted = w.version, w.sent, w.writer
+	// With this version none that was sent before can be applied any more.
+	maps.DeleteFunc(h.writes, func(_ driver.Attempt, other driver.Instant) bool { return other.Sub(w.sent) < 0 })
 	return true
 }
 
