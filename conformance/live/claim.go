@@ -110,6 +110,10 @@ func sweep(docker client.APIClient, dir, daemon string) error {
 	}
 	var errs []error
 	for _, entry := range entries {
+		if !entry.Type().IsRegular() { // to open or to read it might take for ever
+			errs = append(errs, fmt.Errorf("%s is not a run's claim", filepath.Join(dir, entry.Name())))
+			continue
+		}
 		errs = append(errs, sweepRun(ctx, docker, dir, entry.Name(), daemon))
 	}
 	return errors.Join(errs...)

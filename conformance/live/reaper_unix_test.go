@@ -6,8 +6,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // What ends everything that belongs to a terminal does not end the reaper.
@@ -33,6 +35,24 @@ func TestReaperOutlivesItsTerminal(t *testing.T) {
 			eventually(t, func(ctx context.Context) bool { return leftBy(ctx, t, v.run) == 0 })
 			wantNoVolume(t, e, volumes)
 		})
+	}
+}
+
+// What is no file is no claim: a sweep says so, and does not wait for who writes into a pipe.
+func TestSweepReadsOnlyFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	swept := make(chan error, 1)
+	go func() { swept <- sweep(&fakeDocker{}, dir, "here") }()
+	select {
+	case err := <-swept:
+		if err == nil || !strings.Contains(err.Error(), "pipe") {
+			t.Errorf("got %v, want an error that names the pipe", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the sweep waits for a pipe")
 	}
 }
 
