@@ -143,8 +143,12 @@ func TestMutantCores(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			r := runCore(t, m, []string{killer})[killer]
-			if r.Verdict != conformance.Failed || r.Cause != conformance.ByRule && r.Cause != conformance.ByHistory {
-				t.Fatalf("%s (%s): %s says %s (%s), want it failed\n%s", m.Name, m.Why, killer, r.Verdict, r.Cause, r.Detail)
+			byRule := r.Cause == conformance.ByRule || r.Cause == conformance.ByHistory
+			if spins := m.Name == "r08-broken-ticket-spins"; spins { // no virtual time passes beside a spin
+				byRule = byRule || r.Cause == conformance.ByHang
+			}
+			if r.Verdict != conformance.Failed || !byRule {
+				t.Fatalf("%s (%s): %s says %s (%s), want it failed by its rule or its history\n%s", m.Name, m.Why, killer, r.Verdict, r.Cause, r.Detail)
 			}
 			t.Log(r.Cause, r.Detail)
 		})
