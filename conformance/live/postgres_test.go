@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPostgresServer(t *testing.T) {
@@ -82,7 +83,7 @@ func TestPostgresPromotion(t *testing.T) {
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
 	pg := Postgres(t, PostgresOptions{Own: true})
-	for _, mode := range []string{"transaction", "session"} {
+	for mode, patience := range map[string]time.Duration{"transaction": time.Minute, "session": pauseShows} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := PgBouncer(t, pg, PgBouncerOptions{Mode: mode, Settings: []string{"default_pool_size = 1"}})
@@ -98,7 +99,7 @@ func TestPgBouncer(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The first client keeps its connection open, but no transaction.
-			ctx, cancel := context.WithTimeout(t.Context(), pauseShows)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			_, err = b.Query(ctx, "SELECT 1")
 			if got, want := err == nil, mode == "transaction"; got != want {
