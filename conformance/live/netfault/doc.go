@@ -23,8 +23,9 @@
 // What is done to bytes is decided when they reach the proxy; whether they pass, when they
 // leave it. What it wrote to a socket has passed: the kernel delivers it, whatever changes.
 //
-//   - Delay and Jitter ([Harm]) hold bytes in one direction. They are not a slow link: any
-//     number of bytes is held at once, and none is late because of others' number. What is
+//   - Delay and Jitter ([Harm]) hold bytes in one direction. They are not a slow link: bytes
+//     are not late because of others' number, unless more than 1024 pieces of one direction
+//     of one connection are held, as they were read: then no more are read. What is
 //     held when the faults change arrives when it was due, unless a Hole or a Reset is in
 //     force by then.
 //   - A Hole takes bytes, and a connection's end, and tells nobody. A new connection in a

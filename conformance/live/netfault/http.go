@@ -94,8 +94,8 @@ func (h *HTTP) String() string {
 
 // Set makes the network fail, for every request that no Rule picks. It is in force when it
 // returns, also for requests that a delay holds, and for the replies to those that the
-// server has. A request that was swallowed, and one whose reply was, ends with a reset at
-// the next change.
+// server has; one that had passed a moment before is under way, and arrives. A request that
+// was swallowed, and one whose reply was, ends with a reset at the next change.
 func (h *HTTP) Set(f conformance.NetworkFault, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
