@@ -37,7 +37,7 @@ type double struct {
 
 	// What is wrong with it.
 	ignoreNoneMatch, ignoreMatch, createsOnMatch, backwards bool
-	noETag                                                  bool          // in replies to reads
+	noETag, noETagPut                                       bool          // in replies to reads, to writes
 	cut                                                     int           // if not 0, reads end behind so many bytes with their connection
 	gap                                                     time.Duration // between the check and the write
 	dates                                                   []time.Duration
@@ -230,7 +230,9 @@ func (d *double) put(w http.ResponseWriter, r *http.Request, name string, body [
 		}
 	}
 	d.objects[name] = o
-	w.Header().Set("ETag", o.etag)
+	if !d.noETagPut {
+		w.Header().Set("ETag", o.etag)
+	}
 }
 
 // leastTwo returns the two least names, without sorting all.

@@ -44,6 +44,50 @@ func TestRepliesWithoutETag(t *testing.T) {
 	sent(t, s, "a fence's write", map[string]int{"GET": 1})
 }
 
+// A write whose answer has no ETag may have been applied, and gives nothing to compare the
+// next one with: nothing is ever written without a condition.
+func TestWritesAnsweredWithoutETag(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d, f := s.driver(nil), newFence(t, s)
+	s.verbs()
+	without := func(yes bool) { s.wrong(func(s *double) { s.noETagPut = yes }) }
+	unknown := func(what string, err error) {
+		t.Helper()
+		if !driver.IsAmbiguous(err) {
+			t.Errorf("%s: got %v, want an unknown outcome", what, err)
+		}
+	}
+	r := request("k")
+	without(true)
+	_, err := d.TryAcquire(within(t), r)
+	unknown("acquire", err)
+	without(false)
+	g, err := d.TryAcquire(within(t), r)
+	if err != nil || g.Token != 1 {
+		t.Fatalf("acquire, sent again: got token %v, %v; want 1", g.Token, err)
+	}
+	without(true)
+	_, err = d.Renew(within(t), g)
+	unknown("renew", err)
+	unknown("a fence's write", f.Write(within(t), 1, "x"))
+	without(false)
+	if g, err = d.Renew(within(t), g); err != nil {
+		t.Errorf("renew, sent again: %v", err)
+	}
+	without(true)
+	unknown("release", d.Release(within(t), g))
+	without(false)
+	if err := d.Release(within(t), g); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release, sent again: got %v, want ErrLost: it had ended", err)
+	}
+	for _, h := range s.lastHeads() {
+		if h.Get("Content-Type") == "application/json" && h.Get("If-None-Match") == "" && h.Get("If-Match") == "" {
+			t.Errorf("a write without a condition: %v", h)
+		}
+	}
+}
+
 // A 304 to a request that set no condition shows nothing, least of all an empty record that
 // has lapsed.
 func TestNotModifiedUnasked(t *testing.T) {
