@@ -52,8 +52,8 @@ func (s *store) first(ctx context.Context, folder, behind string) (uint64, error
 	}
 	name := aws.ToString(p.objects[0].Key)
 	n, ok := number(strings.TrimPrefix(name, folder))
-	if dots := folder + "/"; !ok && strings.HasPrefix(name, folder+".") && behind < dots {
-		return s.first(ctx, folder, dots) // a store's own file for a moment: look behind the dots
+	if dots := folder + "/"; !ok && (name == folder || strings.HasPrefix(name, folder+".")) && behind < dots {
+		return s.first(ctx, folder, dots) // the folder's mark, or a store's own file for a moment: look behind
 	}
 	if !ok || !strings.HasPrefix(name, folder) {
 		return 0, fmt.Errorf("%w: object %q in bucket %q is not a lock's: remove it, or use another prefix", driver.ErrCorrupt, name, s.name)
