@@ -53,7 +53,10 @@ func TestNotFoundByOthers(t *testing.T) {
 // A reply that is no listing does not say that there is nothing.
 func TestNoListing(t *testing.T) {
 	t.Parallel()
-	for _, listing := range []string{" ", "<html><body>Sign in</body></html>", `<?xml version="1.0"?><Other/>`} {
+	for _, listing := range []string{" ", "<html><body>Sign in</body></html>", `<?xml version="1.0"?><Other/>`,
+		`<?xml version="1.0"?><ListBucketResult><Name>locks</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated>`,
+		`<?xml version="1.0"?><ListBucketResult><Name>locks</Name><IsTruncated>false</IsTruncated><Contents>`,
+	} {
 		s := newDouble(t)
 		d := s.driver(nil)
 		acquire(t, d, "k")

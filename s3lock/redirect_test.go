@@ -32,7 +32,7 @@ func TestRedirectedWrites(t *testing.T) {
 		held := acquire(t, s.driver(nil), "k")
 		a.store.bucket.client = c
 		if g, err := a.TryAcquire(within(t), request("k")); err == nil || driver.IsAmbiguous(err) {
-			t.Errorf("%d: got token %v, %v, while %v is held", status, g.Token, err, held.Token)
+			t.Fatalf("%d: got token %v, %v, while %v is held", status, g.Token, err, held.Token)
 		}
 		f, err := NewFence(c, testBucket, "report.csv")
 		if err != nil {
