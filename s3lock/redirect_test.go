@@ -30,7 +30,7 @@ func TestRedirectedWrites(t *testing.T) {
 		}
 		release(t, a, acquire(t, a, "k"))
 		held := acquire(t, s.driver(nil), "k")
-		a.store.bucket.client = c
+		a.store.client = c
 		if g, err := a.TryAcquire(within(t), request("k")); err == nil || driver.IsAmbiguous(err) {
 			t.Fatalf("%d: got token %v, %v, while %v is held", status, g.Token, err, held.Token)
 		}
