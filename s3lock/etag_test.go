@@ -134,3 +134,25 @@ func TestRecordsThatAreCutOff(t *testing.T) {
 	s.wrong(func(s *double) { s.cut, s.answer = 0, nil })
 	release(t, a, g)
 }
+
+// A 304 need not say when the object was written: what an earlier reply said goes on.
+func TestAgeOfWhatIsUnchanged(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	acquire(t, d, "k")
+	const old = 10 * time.Second
+	s.wrong(func(s *double) {
+		name := d.store.object("k", 1)
+		o := s.objects[name]
+		o.modified = o.modified.Add(-old)
+		s.objects[name] = o
+	})
+	v, err := d.store.Read(within(t), "k", 1, nil)
+	for i := range 3 {
+		if err != nil || v.Unchanged != (i > 0) || !v.Known || v.Idle < old-second {
+			t.Fatalf("read %d: got unchanged %v, known %v, idle %v, %v; want %v at least", i, v.Unchanged, v.Known, v.Idle, err, old-second)
+		}
+		v, err = d.store.Read(within(t), "k", 1, v.Version)
+	}
+}
