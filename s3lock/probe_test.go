@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -332,6 +333,13 @@ func TestLifecycleRuleIsWarnedAbout(t *testing.T) {
 		`<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration></Rule></LifecycleConfiguration>`
 	if r := probe(t, s); !strings.Contains(r.String(), "met        "+reqLifecycle) {
 		t.Errorf("a rule about left-over delete markers: got\n%v", r)
+	}
+	for class, want := range map[string]Verdict{"GLACIER": Warned, "DEEP_ARCHIVE": Warned, "STANDARD_IA": Met} {
+		s.lifecycle = `<LifecycleConfiguration><Rule><ID>cold</ID><Filter><Prefix></Prefix></Filter><Status>Enabled</Status>` +
+			`<Transition><Days>30</Days><StorageClass>` + class + `</StorageClass></Transition></Rule></LifecycleConfiguration>`
+		if r := probe(t, s); !strings.Contains(r.String(), fmt.Sprintf("%-9s  %s", want, reqLifecycle)) {
+			t.Errorf("a rule that moves objects to %s: got\n%v", class, r)
+		}
 	}
 	s = newDouble(t)
 	s.answer = func(r *http.Request) (int, string, bool) {

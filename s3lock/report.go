@@ -49,7 +49,7 @@ const (
 	reqList         = "ListObjectsV2 shows what was just written, in the order of names"
 	reqNotModified  = "GetObject with If-None-Match answers 304 while nothing changed"
 	reqClocks       = "Date and Last-Modified come from clocks that agree"
-	reqLifecycle    = "no lifecycle rule removes objects under the prefix"
+	reqLifecycle    = "no lifecycle rule removes or archives objects under the prefix"
 )
 
 // Err returns nil if the store can keep locks; else an error that is ErrStore and names
