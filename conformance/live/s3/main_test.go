@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 
 // beside is how many tests run beside each other, however few processors there are: they wait
 // for ttls to pass, and not for a processor.
-const beside = "3"
+const beside = "4"
 
 // suite is the namespace of the conformance suite.
 const suite = "suite"
