@@ -118,6 +118,7 @@ func TestMissingPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	try := func() error { _, err := d.TryAcquire(short(t), request("k")); return err }
+	second := func() error { _, err := d.TryAcquire(short(t), request("held")); return err }
 	enqueue := func() error { _, err := d.(driver.Queuer).Enqueue(short(t), request("held")); return err }
 	renew := func() error { _, err := d.Renew(short(t), held); return err }
 	release := func() error { return d.Release(short(t), held) }
@@ -128,7 +129,7 @@ func TestMissingPermission(t *testing.T) {
 		want          error
 	}{
 		{"try", "time", try, driver.ErrUnavailable},
-		{"try", "get", try, driver.ErrUnavailable},
+		{"a try of a held key", "get", second, driver.ErrUnavailable},
 		{"try", "exists", try, driver.ErrUnavailable},
 		{"try", "incr", try, driver.ErrUnavailable},
 		{"try", "set", try, driver.ErrUnavailable},
@@ -136,6 +137,8 @@ func TestMissingPermission(t *testing.T) {
 		{"enqueue", "zadd", enqueue, driver.ErrAmbiguous},
 		{"renew", "pexpire", renew, driver.ErrUnavailable},
 		{"inspect", "pttl", inspect, driver.ErrUnavailable},
+		{"release", "get", release, driver.ErrUnavailable},
+		{"release", "exists", release, driver.ErrUnavailable},
 		{"release", "del", release, driver.ErrUnavailable},
 	} {
 		if _, err := s.Do(t.Context(), "ACL", "SETUSER", "app", "-"+k.command); err != nil {
