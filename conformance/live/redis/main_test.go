@@ -41,10 +41,13 @@ func full() bool {
 	return size == "full" || size == "soak"
 }
 
-// fresh names namespaces, so that no two tests meet.
-var fresh atomic.Int64
+// fresh names namespaces, so that no two tests meet, nor two runs on a server that stays.
+var (
+	fresh   atomic.Int64
+	thisRun = driver.NewAttempt().String()[:8]
+)
 
-func namespace() string { return "test" + driver.Token(fresh.Add(1)).String() }
+func namespace() string { return "test" + thisRun + "-" + driver.Token(fresh.Add(1)).String() }
 
 // client is a driver and the client that it alone uses.
 type client struct {
