@@ -62,6 +62,6 @@
 // anything else may have been applied: driver.ErrAmbiguous. What is not the store's answer
 // says nothing about the object: a 404 whose code is not NoSuchKey, a reply without an
 // ETag, a page in the place of a listing. A 409 is tried again until the
-// call's deadline. driver.ErrCorrupt names the object that is not a lock's. The SDK's own
+// call's deadline, and is driver.ErrAmbiguous then. driver.ErrCorrupt names the object that is not a lock's. The SDK's own
 // errors stay in the chain. Secrets are in no error.
 package s3lock

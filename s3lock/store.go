@@ -194,8 +194,8 @@ func (s *store) settled(ctx context.Context, name string, write func() error, wo
 				return lost
 			}
 		}
-		if !rest(ctx, pause) {
-			return driver.Wrap(driver.ErrUnavailable, err)
+		if !rest(ctx, pause) { // unknown: something between may have delivered it before, too
+			return driver.Wrap(driver.ErrAmbiguous, err)
 		}
 	}
 }
