@@ -7,7 +7,7 @@ local had = 0
 if value and mine(value, attempt) then
   redis.call('DEL', LOCK) -- so far nothing
   value, had = nil, 1
-elseif redis.call('EXISTS', QUEUE) == 1 then
+elseif redis.call('EXISTS', QUEUE) == 1 then -- so far nothing
   had = remove(attempt)
 end
 if not value and redis.call('EXISTS', QUEUE) == 1 then
