@@ -1,14 +1,12 @@
 package s3lock
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +37,7 @@ type answer struct {
 	began     driver.Instant
 	arrived   driver.Instant
 	status    int
+	alien     bool // what came is not the store's answer
 	header    http.Header
 	date      time.Time // zero: the reply has none
 	modified  time.Time // zero: the reply has none
@@ -76,77 +75,14 @@ func (b *bucket) begin() (*answer, func(*s3.Options)) {
 				}
 				// The client makes a response without a status where there was none.
 				if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.StatusCode != 0 {
-					redirected(in.Request, res)
-					b.took(a, res)
+					method := methodOf(in.Request)
+					redirected(method, res)
+					b.took(a, method, res)
 				}
 				return out, md, err
 			}), middleware.After)
 		})
 	}
-}
-
-// redirected undoes that a client has followed a redirect with a request of another kind, a
-// write with a read: the answer to that says nothing of the write. The redirect is what the
-// write was answered.
-func redirected(request any, res *smithyhttp.Response) {
-	sent, ok := request.(*smithyhttp.Request)
-	if !ok || res.Request == nil || res.Request.Method == sent.Method {
-		return
-	}
-	res.StatusCode = http.StatusFound
-	for last := res.Request; last != nil && last.Response != nil; last = last.Response.Request {
-		res.StatusCode, res.Header = last.Response.StatusCode, last.Response.Header
-	}
-}
-
-// took notes what the reply's head says.
-func (b *bucket) took(a *answer, res *smithyhttp.Response) {
-	a.arrived, a.status, a.header = driver.Now(), res.StatusCode, res.Header
-	a.sent.Store(true)
-	a.unbounded = res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor == 1 && !res.Uncompressed
-	a.date, _ = http.ParseTime(a.header.Get("Date"))
-	a.modified, _ = http.ParseTime(a.header.Get("Last-Modified"))
-	b.clock.heard(a)
-	object := !a.modified.IsZero() && a.header.Get("ETag") != "" // whatever its content looks like
-	if res.StatusCode == http.StatusOK && !object {
-		disguised(a, res)
-	}
-}
-
-// peeked is how much of a body shows whether it is an error.
-const peeked = 512
-
-// disguised finds an error that came with status 200, because it happened after the head
-// was sent, and gives it the status that it means.
-func disguised(a *answer, res *smithyhttp.Response) {
-	if res.Body == nil || res.ContentLength == 0 {
-		return
-	}
-	in := bufio.NewReaderSize(res.Body, peeked)
-	head, _ := in.Peek(peeked)
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{in, res.Body}
-	text := string(bytes.TrimSpace(head))
-	if strings.HasPrefix(text, "<?xml") {
-		_, text, _ = strings.Cut(text, "?>")
-	}
-	if !strings.HasPrefix(strings.TrimSpace(text), "<Error>") {
-		return
-	}
-	status := http.StatusInternalServerError
-	switch {
-	case strings.Contains(text, "<Code>PreconditionFailed<"):
-		status = http.StatusPreconditionFailed
-	case strings.Contains(text, "<Code>ConditionalRequestConflict<"):
-		status = http.StatusConflict
-	case strings.Contains(text, "<Code>SlowDown<"):
-		status = http.StatusServiceUnavailable
-	case strings.Contains(text, "<Code>NoSuchKey<"):
-		status = http.StatusNotFound
-	}
-	a.status, res.StatusCode = status, status
 }
 
 // maxRecord bounds what is read of an object: a record has some hundred bytes, and an
@@ -263,8 +199,12 @@ func (b *bucket) list(ctx context.Context, prefix, behind, more string, most int
 	for _, f := range out.CommonPrefixes {
 		p.folders = append(p.folders, aws.ToString(f.Prefix))
 	}
-	if aws.ToBool(out.IsTruncated) {
-		p.next = aws.ToString(out.NextContinuationToken)
+	if !aws.ToBool(out.IsTruncated) {
+		return p, nil
+	}
+	p.next = aws.ToString(out.NextContinuationToken)
+	if p.next == more && (most > 1 || len(p.objects) == 0) { // none, or the same page again
+		return page{answer: a}, driver.Wrap(driver.ErrUnavailable, fmt.Errorf("%s: the reply says that there is more, and not where", opList))
 	}
 	return p, nil
 }

@@ -47,6 +47,9 @@ func (s *store) Below(ctx context.Context, key string, n uint64) (uint64, error)
 
 func (s *store) first(ctx context.Context, folder, behind string) (uint64, error) {
 	p, err := s.list(ctx, folder, behind, "", 1, false)
+	for err == nil && len(p.objects) == 0 && p.next != "" { // an empty page need not be the last
+		p, err = s.list(ctx, folder, behind, p.next, 1, false)
+	}
 	if err != nil || len(p.objects) == 0 {
 		return 0, err
 	}

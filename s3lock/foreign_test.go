@@ -1,0 +1,138 @@
+package s3lock
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/locker/driver"
+)
+
+// answering lets something between answer what it chooses, or change what the store said.
+type answering struct {
+	http.RoundTripper
+	answer func(*http.Request, http.RoundTripper) (*http.Response, error)
+}
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	return a.answer(r, a.RoundTripper)
+}
+
+// page200 is how many web servers answer any request, with an ETag of the page.
+func page200(r *http.Request) *http.Response {
+	const page = "<html>Sign in</html>"
+	return &http.Response{
+		StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: int64(len(page)), Body: io.NopCloser(strings.NewReader(page)),
+		Header: http.Header{"Etag": {`W/"14-page"`}, "Content-Type": {"text/html"}},
+	}
+}
+
+// A page with an ETag is no answer to a write: S3 answers one with nothing but a head. A
+// holder that took it for a renewal would go on beside the next one.
+func TestPagesAreNoAnswerToWrites(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d, f := s.driver(nil), newFence(t, s)
+	store := d.store.client
+	portal := s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
+		if r.Method == http.MethodPut {
+			return page200(r), nil
+		}
+		return to.RoundTrip(r)
+	}})
+	unknown := func(what string, err error) {
+		t.Helper()
+		if !driver.IsAmbiguous(err) {
+			t.Errorf("%s: got %v, want an unknown outcome", what, err)
+		}
+	}
+	g := acquire(t, d, "k")
+	d.store.client, f.client = portal, portal
+	_, err := d.Renew(within(t), g)
+	unknown("renew", err)
+	unknown("release", d.Release(within(t), g))
+	_, err = d.TryAcquire(within(t), request("other"))
+	unknown("acquire", err)
+	unknown("a fence's write", f.Write(within(t), 1, "x"))
+	d.store.client = store
+	release(t, d, g)
+}
+
+// Of all that HTTP calls a success only 200 says that the reply is the store's, and whole: a 202
+// has not been done yet, a 203 was changed on its way, a 206 is a part.
+func TestOtherSuccesses(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{201, 202, 203, 204, 205, 206, 207, 226} {
+		s := newDouble(t)
+		d, f := s.driver(nil), newFence(t, s)
+		if err := f.Write(within(t), 9, "nine"); err != nil {
+			t.Fatal(err)
+		}
+		g := acquire(t, d, "k")
+		store := d.store.client
+		d.store.client = s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
+			res, err := to.RoundTrip(r)
+			if err == nil && res.StatusCode == http.StatusOK {
+				res.StatusCode = status
+				if status == http.StatusPartialContent && strings.HasSuffix(r.URL.Path, "report.csv") {
+					res.ContentLength, res.Body = 4, io.NopCloser(strings.NewReader("nine"))
+				}
+			}
+			return res, err
+		}})
+		f.client = d.store.client
+		if got, err := f.Read(within(t), 1); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%d: a fence's read: got %q, %v; want ErrUnavailable", status, got, err)
+		}
+		if err := f.Write(within(t), 1, "one"); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("%d: a fence's write with a stale token: got %v, want ErrUnavailable", status, err)
+		}
+		if st, err := d.Inspect(within(t), "k"); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%d: inspect: got held %v, %v; want ErrUnavailable", status, st.Held, err)
+		}
+		if _, err := d.store.get(within(t), d.store.object("k", 1), ""); err == nil {
+			t.Errorf("%d: a read: got no error", status)
+		}
+		if _, err := d.Renew(within(t), g); !driver.IsAmbiguous(err) {
+			t.Errorf("%d: renew: got %v, want an unknown outcome", status, err)
+		}
+		d.store.client = store
+		if err := d.store.delete(within(t), "x"); err != nil { // its success is 204
+			t.Errorf("delete: %v", err)
+		}
+	}
+}
+
+// A page of a listing may be empty and not be the last one; one that says that there is more
+// and not where is not complete.
+func TestPagesOfAListing(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	acquire(t, d, "k")
+	const empty = `<?xml version="1.0"?><ListBucketResult><IsTruncated>true</IsTruncated>`
+	d.store.client = s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
+		res, err := to.RoundTrip(r)
+		if q := r.URL.Query(); err == nil && q.Has("list-type") && !q.Has("continuation-token") {
+			res.ContentLength, res.Body = -1, io.NopCloser(strings.NewReader(empty+"<NextContinuationToken>"+q.Get("prefix")+"</NextContinuationToken></ListBucketResult>"))
+		}
+		return res, err
+	}})
+	if st, err := d.Inspect(within(t), "k"); err != nil || !st.Held {
+		t.Errorf("inspect behind an empty page: got held %v, %v", st.Held, err)
+	}
+	s.wrong(func(s *double) { s.listing = empty + "</ListBucketResult>" })
+	d = s.driver(nil)
+	if n, err := d.store.Newest(within(t), "k"); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("newest: got %d, %v; want ErrUnavailable", n, err)
+	}
+	for st, err := range d.List(within(t), "") {
+		if !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("list: got %v, %v; want ErrUnavailable", st, err)
+		}
+		return
+	}
+	t.Error("list: got nothing, as if nothing were held")
+}
