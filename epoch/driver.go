@@ -163,6 +163,15 @@ func (d *Driver) next(at place, floor driver.Token) (n, shift uint64, err error)
 	return n, shift, nil
 }
 
+// newest asks for the newest number behind a create or an adoption.
+func (d *Driver) newest(ctx context.Context, key string, h *hold) (uint64, error) {
+	if c, ok := d.store.(Confirmer); ok {
+		n, v := h.record()
+		return c.Confirm(ctx, key, n, v)
+	}
+	return d.store.Newest(ctx, key)
+}
+
 // record is a fresh write of an attempt's record.
 func (d *Driver) record(r driver.Request, n, shift uint64) Record {
 	return Record{

@@ -208,7 +208,7 @@ func (d *Driver) adopt(ctx context.Context, r driver.Request, h *hold, v *sight)
 // has returned by then.
 func (d *Driver) check(ctx context.Context, r driver.Request, h *hold, sent driver.Instant) (driver.Grant, error) {
 	n, shift := h.number()
-	newest, err := d.store.Newest(ctx, r.Key)
+	newest, err := d.newest(ctx, r.Key, h)
 	switch {
 	case err != nil:
 		return driver.Grant{}, ambiguous(fmt.Errorf("check epoch %d: %w", n, err))

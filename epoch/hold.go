@@ -108,6 +108,13 @@ func (h *hold) number() (n, shift uint64) {
 	return h.n, h.shift
 }
 
+// record returns the record that the check is about.
+func (h *hold) record() (n uint64, v Version) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n, h.version
+}
+
 // bar gives the number back: it is never adopted again.
 func (h *hold) bar() (n, shift uint64, v Version) {
 	h.mu.Lock()

@@ -64,6 +64,14 @@ type Store interface {
 	Drop(v Version)
 }
 
+// Confirmer is a Store whose Newest may be answered by something that remembers an older
+// answer. A number that was used and collected is free again, and was the newest once.
+type Confirmer interface {
+	// Confirm is Newest, by an answer from after v was written: where it is n, the answer
+	// shows v, or what n became since. Any other answer is an error.
+	Confirm(ctx context.Context, key string, n uint64, v Version) (newest uint64, err error)
+}
+
 // View is what a Read shows.
 type View struct {
 	Record

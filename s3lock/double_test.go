@@ -43,6 +43,7 @@ type double struct {
 	dates                                                   []time.Duration
 	header                                                  http.Header
 	lifecycle                                               string
+	listedETag                                              string // what a LIST says behind each ETag
 	listing                                                 string // if not empty, what every LIST is answered
 	// answer, if it returns a status, is what the server says instead. after: the request
 	// is applied before.
@@ -287,8 +288,8 @@ func (d *double) list(w http.ResponseWriter, q func(string) string) {
 			fmt.Fprintf(&b, "<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes>", folder)
 			continue
 		}
-		fmt.Fprintf(&b, "<Contents><Key>%s</Key><LastModified>%s</LastModified><ETag>x</ETag><Size>1</Size></Contents>",
-			n, d.objects[n].modified.UTC().Format("2006-01-02T15:04:05.000Z"))
+		fmt.Fprintf(&b, "<Contents><Key>%s</Key><LastModified>%s</LastModified><ETag>%s</ETag><Size>1</Size></Contents>",
+			n, d.objects[n].modified.UTC().Format("2006-01-02T15:04:05.000Z"), d.objects[n].etag+d.listedETag)
 	}
 	next := ""
 	if more {

@@ -2,6 +2,7 @@ package s3lock
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -135,4 +136,64 @@ func TestPagesOfAListing(t *testing.T) {
 		return
 	}
 	t.Error("list: got nothing, as if nothing were held")
+}
+
+// A number that was used and collected is free again, and a listing from the time when it was
+// the newest shows it as that. The listing that confirms a grant is one from behind its write.
+func TestListingsFromBefore(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, b := s.driver(nil), s.driver(&Options{Keep: 1})
+	release(t, a, acquire(t, a, "k")) // a remembers 1, and that it has ended
+	release(t, b, acquire(t, b, "k"))
+	n, etag, err := b.store.listed(within(t), b.store.folder("k"), "")
+	if n != 2 || err != nil {
+		t.Fatalf("the newest: got %d, %v; want 2", n, err)
+	}
+	before := fmt.Sprintf(`<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>%s</Key><ETag>%s</ETag></Contents></ListBucketResult>`,
+		b.store.object("k", n), etag)
+	release(t, b, acquire(t, b, "k"))
+	held := acquire(t, b, "k")
+	if err := b.store.Sweep(within(t), "k", 2); err != nil {
+		t.Fatal(err)
+	}
+	s.wrong(func(s *double) { s.listing = before })
+	r := request("k")
+	for range 2 {
+		if g, err := a.TryAcquire(within(t), r); !driver.IsAmbiguous(err) {
+			t.Errorf("got token %v, %v, while %v is held; want an unknown outcome", g.Token, err, held.Token)
+		}
+	}
+	s.wrong(func(s *double) { s.listing = "" })
+	if g, err := a.TryAcquire(within(t), r); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("got token %v, %v; want ErrHeld", g.Token, err)
+	}
+	if _, err := b.Renew(within(t), held); err != nil {
+		t.Errorf("the holder renews: %v", err)
+	}
+}
+
+// A store that lists other ETags than it answers writes with could confirm nothing.
+func TestListedETagsThatDiffer(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	s.listedETag = "-1"
+	if _, err := NewDriver(within(t), s.client(), testBucket, nil); !errors.Is(err, ErrStore) {
+		t.Errorf("got %v, want ErrStore", err)
+	}
+}
+
+// Somebody may have ended a grant before it was confirmed: the listing shows that.
+func TestConfirmWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	d := s.driver(nil)
+	g := acquire(t, d, "k")
+	v, ok := d.Held(g)
+	if err := d.Break(within(t), "k", g.Token, driver.Break{}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if n, err := d.store.Confirm(within(t), "k", 1, v); n != 1 || err != nil {
+		t.Errorf("got %d, %v; want 1", n, err)
+	}
 }

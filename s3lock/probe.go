@@ -235,7 +235,8 @@ func (p *prober) replaceRace(ctx context.Context) error {
 // lists writes names in an order that is not theirs and expects them, at once, in theirs.
 func (p *prober) lists(ctx context.Context) error {
 	for _, n := range []uint64{2, 10, 1, 9} {
-		if _, err := p.create(ctx, p.name("list/"+recordName(n)), []byte("{}")); err != nil {
+		wrote, err := p.create(ctx, p.name("list/"+recordName(n)), fmt.Appendf(nil, "{%d}", n))
+		if err != nil {
 			return err
 		}
 		got, err := p.list(ctx, p.folder+"list/", "", "", 1, false)
@@ -248,6 +249,11 @@ func (p *prober) lists(ctx context.Context) error {
 		}
 		if len(got.objects) != 1 || aws.ToString(got.objects[0].Key) != want {
 			p.found(reqList, Missing, "the first of the listing is not the newest")
+			return nil
+		}
+		etag := aws.ToString(got.objects[0].ETag)
+		if want == p.folder+"list/"+recordName(n) && etag != "" && bare(etag) != bare(wrote) {
+			p.found(reqList, Missing, "the listing shows another ETag than the write was answered")
 			return nil
 		}
 	}

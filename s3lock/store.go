@@ -46,25 +46,31 @@ func (s *store) Below(ctx context.Context, key string, n uint64) (uint64, error)
 }
 
 func (s *store) first(ctx context.Context, folder, behind string) (uint64, error) {
+	n, _, err := s.listed(ctx, folder, behind)
+	return n, err
+}
+
+// listed also returns the ETag that the listing shows; "": none.
+func (s *store) listed(ctx context.Context, folder, behind string) (n uint64, etag string, err error) {
 	p, err := s.list(ctx, folder, behind, "", 1, false)
 	for err == nil && len(p.objects) == 0 && p.next != "" { // an empty page need not be the last
 		p, err = s.list(ctx, folder, behind, p.next, 1, false)
 	}
 	if err != nil || len(p.objects) == 0 {
-		return 0, err
+		return 0, "", err
 	}
 	name := aws.ToString(p.objects[0].Key)
 	n, ok := number(strings.TrimPrefix(name, folder))
 	if dots := folder + "/"; !ok && (name == folder || strings.HasPrefix(name, folder+".")) && behind < dots {
-		return s.first(ctx, folder, dots) // the folder's mark, or a store's own file for a moment: look behind
+		return s.listed(ctx, folder, dots) // the folder's mark, or a store's own file for a moment: look behind
 	}
 	if !ok || !strings.HasPrefix(name, folder) {
-		return 0, fmt.Errorf("%w: object %q in bucket %q is not a lock's: remove it, or use another prefix", driver.ErrCorrupt, name, s.name)
+		return 0, "", fmt.Errorf("%w: object %q in bucket %q is not a lock's: remove it, or use another prefix", driver.ErrCorrupt, name, s.name)
 	}
 	if wrote, ok := s.created.take(name); ok {
 		s.clock.fresh(wrote, aws.ToTime(p.objects[0].LastModified), p.answer)
 	}
-	return n, nil
+	return n, aws.ToString(p.objects[0].ETag), nil
 }
 
 // Read is one GET; with since a conditional one.
