@@ -17,6 +17,7 @@ var errOutdated = errors.New("the listing does not show what was just written: a
 // GET tells. A store that lists no ETags is believed.
 func (s *store) Confirm(ctx context.Context, key string, n uint64, v epoch.Version) (uint64, error) {
 	newest, etag, err := s.listed(ctx, s.folder(key), "")
+	s.shown.take(s.object(key, newest)) // no read comes behind it
 	known, _ := v.(version)
 	if err != nil || newest != n || etag == "" || bare(etag) == bare(known.etag) {
 		return newest, err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/locker/driver"
 )
@@ -195,5 +196,68 @@ func TestConfirmWhatHasChanged(t *testing.T) {
 	}
 	if n, err := d.store.Confirm(within(t), "k", 1, v); n != 1 || err != nil {
 		t.Errorf("got %d, %v; want 1", n, err)
+	}
+}
+
+// A read that is answered with what another namespace keeps under the same name and number frees
+// no key, neither for who has just come nor for who has seen the holder.
+func TestRecordsOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"released", "broken"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := newDouble(t)
+			a, other := s.driver(nil), s.driver(&Options{Namespace: "other"})
+			g := acquire(t, other, "k")
+			if how == "released" {
+				release(t, other, g)
+			} else {
+				if err := other.Break(within(t), "k", g.Token, driver.Break{}); err != nil {
+					t.Fatal(err)
+				}
+				s.wrong(func(s *double) {
+					o := s.objects[other.store.object("k", 1)]
+					o.modified = o.modified.Add(-time.Hour)
+					s.objects[other.store.object("k", 1)] = o
+				})
+			}
+			mixedUp(t, s, a, other)
+		})
+	}
+}
+
+func mixedUp(t *testing.T, s *double, a, other *Driver) {
+	t.Helper()
+	g := acquire(t, a, "k")
+	seen, fresh := s.driver(nil), s.driver(nil)
+	for range 2 { // the second is answered 304
+		if _, err := seen.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	mixed := s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, a.store.object("k", 1)) {
+			r = r.Clone(r.Context())
+			r.URL.Path = "/" + testBucket + "/" + other.store.object("k", 1)
+		}
+		return to.RoundTrip(r)
+	}})
+	for what, d := range map[string]*Driver{"fresh": fresh, "seen": seen} {
+		right := d.store.client
+		d.store.client = mixed
+		if got, err := d.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("%s: got token %v, %v; want ErrUnavailable", what, got.Token, err)
+		}
+		if st, err := d.Inspect(within(t), "k"); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: inspect: got held %v, %v; want ErrUnavailable", what, st.Held, err)
+		}
+		d.store.client = right
+		if _, err := d.TryAcquire(within(t), request("k")); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("%s: behind it: got %v, want ErrHeld", what, err)
+		}
+	}
+	release(t, a, g)
+	if g := acquire(t, seen, "k"); g.Token != 2 {
+		t.Errorf("token: got %v, want 2", g.Token)
 	}
 }

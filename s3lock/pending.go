@@ -2,29 +2,30 @@ package s3lock
 
 import "sync"
 
-// pending remembers, between a create and the check behind it, when the create was under way:
-// the check's listing then shows whether the store's clocks agree.
-type pending struct {
-	mu    sync.Mutex
-	wrote map[string]write
+// pending remembers, by an object's name, what one request has shown until the next one about
+// it is answered: when a create was under way, for its check's listing to show whether the
+// store's clocks agree; and the ETag that a listing has shown, for the read behind it.
+type pending[T any] struct {
+	mu   sync.Mutex
+	kept map[string]T
 }
 
 // maxPending bounds it; beyond it any is forgotten, which costs one comparison.
 const maxPending = 1024
 
-func (p *pending) put(name string, w write) {
+func (p *pending[T]) put(name string, v T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wrote == nil || len(p.wrote) >= maxPending {
-		p.wrote = map[string]write{}
+	if p.kept == nil || len(p.kept) >= maxPending {
+		p.kept = map[string]T{}
 	}
-	p.wrote[name] = w
+	p.kept[name] = v
 }
 
-func (p *pending) take(name string) (write, bool) {
+func (p *pending[T]) take(name string) (T, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w, ok := p.wrote[name]
-	delete(p.wrote, name)
-	return w, ok
+	v, ok := p.kept[name]
+	delete(p.kept, name)
+	return v, ok
 }

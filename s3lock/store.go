@@ -20,7 +20,9 @@ type store struct {
 	*bucket
 	base string // ends in a slash
 	// created are the creates whose Last-Modified the check is about to show.
-	created pending
+	created pending[write]
+	// shown are the ETags that listings have shown of what is about to be read.
+	shown pending[string]
 }
 
 // version is one state of one object.
@@ -28,6 +30,7 @@ type version struct {
 	etag string
 	// modified is its Last-Modified, once a reply told it: a 304 need not.
 	modified time.Time
+	holder   driver.Attempt // who made it, where that was read
 }
 
 var _ epoch.Store = (*store)(nil)
@@ -70,7 +73,10 @@ func (s *store) listed(ctx context.Context, folder, behind string) (n uint64, et
 	if wrote, ok := s.created.take(name); ok {
 		s.clock.fresh(wrote, aws.ToTime(p.objects[0].LastModified), p.answer)
 	}
-	return n, aws.ToString(p.objects[0].ETag), nil
+	if etag = aws.ToString(p.objects[0].ETag); etag != "" {
+		s.shown.put(name, etag)
+	}
+	return n, etag, nil
 }
 
 // Read is one GET; with since a conditional one.
@@ -83,7 +89,7 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	v := version{etag: got.etag, modified: got.modified}
 	view := epoch.View{ID: v.etag}
 	if got.unchanged {
-		v.modified = known.modified
+		v.modified, v.holder = known.modified, known.holder
 		view.Unchanged, view.Version = true, v
 		s.age(&view, v, got.answer)
 		return view, nil
@@ -99,10 +105,27 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	if err := view.Check(key, n); err != nil {
 		return damaged(v, got.body), fmt.Errorf("object %q: %w", s.object(key, n), err)
 	}
+	v.holder = view.Holder
+	view.Version = v
 	view.Ended = view.Ending.Kind.Ends()
 	view.Broken = view.Ending.Kind != "" && !view.Ended
+	if view.Ending.Kind != "" && s.strange(s.object(key, n), known, v) {
+		return epoch.View{}, fmt.Errorf("%w: as it was seen before: the reply shows another object, or it was replaced", epoch.ErrNotExist)
+	}
 	s.age(&view, v, got.answer)
 	return view, nil
+}
+
+// strange reports whether a record that has ended or was broken is not the one that was seen before, in
+// a listing just now or by an earlier read: a cache or a balancer may have mixed up two
+// buckets that both have a key of that name. Any other needs no proof: nobody is let in by
+// it but behind a write that compares.
+func (s *store) strange(name string, known, now version) bool {
+	listed, ok := s.shown.take(name)
+	if known.etag != "" {
+		return !known.holder.IsZero() && known.holder != now.holder
+	}
+	return ok && bare(listed) != bare(now.etag)
 }
 
 // errCutOff is of a body that only the end of its connection ends, and so does a failure.
