@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -54,6 +55,8 @@ func Token(l *locker.Lease) (driver.Token, error) {
 type Fence struct {
 	*bucket
 	object string
+	// raised is the greatest token that this Fence knows to be in the object.
+	raised atomic.Uint64
 }
 
 // NewFence is a fence around an object, which need not exist. Nothing is sent yet. The
@@ -101,11 +104,18 @@ func (f *Fence) Raise(ctx context.Context, t driver.Token) error {
 }
 
 // Read returns the object's content, empty if there is none. It raises nothing: a holder
-// that reads without having raised can be overtaken by an older one.
+// that reads without having raised can be overtaken by an older one. What is older than the
+// greatest token that this Fence has raised or written is driver.ErrUnavailable: a cache
+// answers, or somebody wrote past the fence.
 func (f *Fence) Read(ctx context.Context, t driver.Token) (string, error) {
+	raised := driver.Token(f.raised.Load()) // before the read: others may raise meanwhile
 	g, err := f.look(ctx)
-	if err == nil && t < g.mark {
+	switch {
+	case err != nil:
+	case t < g.mark:
 		err = f.stale(t, g.mark)
+	case g.mark < raised:
+		err = driver.Wrap(driver.ErrUnavailable, fmt.Errorf("the reply shows token %v, and %v was written: a cache answers, or something took the mark away: raise the token again", g.mark, raised))
 	}
 	if err != nil {
 		return "", f.failed("read", err)
@@ -124,8 +134,17 @@ func (f *Fence) Write(ctx context.Context, t driver.Token, content string) error
 	})
 }
 
-// change reads, compares and writes until nothing came in between.
+// change makes a change and remembers that the object has seen the token.
 func (f *Fence) change(ctx context.Context, op string, t driver.Token, alter func(*guarded) bool) error {
+	err := f.settle(ctx, op, t, alter)
+	for now := f.raised.Load(); err == nil && now < uint64(t) && !f.raised.CompareAndSwap(now, uint64(t)); now = f.raised.Load() {
+		continue
+	}
+	return err
+}
+
+// settle reads, compares and writes until nothing came in between.
+func (f *Fence) settle(ctx context.Context, op string, t driver.Token, alter func(*guarded) bool) error {
 	if t == 0 || t > driver.MaxToken {
 		return f.failed(op, fmt.Errorf("%w: %v is no token", driver.ErrStale, t))
 	}

@@ -1,6 +1,7 @@
 package s3lock
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -259,5 +260,36 @@ func mixedUp(t *testing.T, s *double, a, other *Driver) {
 	release(t, a, g)
 	if g := acquire(t, seen, "k"); g.Token != 2 {
 		t.Errorf("token: got %v, want 2", g.Token)
+	}
+}
+
+// A holder that has raised its token does not read what was there before it did, as a cache
+// answers.
+func TestFenceReadsFromBefore(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	f, o := newFence(t, s), newFence(t, s)
+	if err := o.Write(within(t), 1, "old"); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	before := s.objects["report.csv"]
+	s.mu.Unlock()
+	if err := errors.Join(o.Write(within(t), 1, "new"), f.Raise(within(t), 2)); err != nil {
+		t.Fatal(err)
+	}
+	right := f.client
+	f.client = s.over(answering{&http.Transport{}, func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: int64(len(before.body)),
+			Body: io.NopCloser(bytes.NewReader(before.body)), Header: http.Header{"Etag": {before.etag}},
+		}, nil
+	}})
+	if got, err := f.Read(within(t), 2); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("got %q, %v; want ErrUnavailable", got, err)
+	}
+	f.client = right
+	if got, err := f.Read(within(t), 2); got != "new" || err != nil {
+		t.Errorf("got %q, %v; want the new content", got, err)
 	}
 }
