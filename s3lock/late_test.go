@@ -91,6 +91,9 @@ func TestLateCopies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if held, err = b.Renew(within(t), held); err != nil {
+			t.Fatal(err)
+		}
 		wire.mu.Lock()
 		late := slices.Clone(wire.kept)
 		wire.mu.Unlock()
