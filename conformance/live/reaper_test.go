@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,7 +69,16 @@ func badEnd(t *testing.T, end string) {
 			Redis(t, RedisOptions{})
 		}
 	}
-	select {} // "hang", until it is killed or its time is over
+	// "hang", until it is killed or its time is over. A signal that whoever started the tests has turned off, as nohup does
+	// with SIGHUP, would not kill it.
+	killed := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(killed, s)
+		}
+	}
+	<-killed
+	os.Exit(3)
 }
 
 // victim is a test binary that runs TestVictim.
@@ -75,7 +87,11 @@ type victim struct {
 	lines *bufio.Scanner
 	out   []string
 	run   string
+	late  atomic.Bool // it had to be killed, since it did not end
 }
+
+// victimPatience is for servers that start on a loaded machine.
+const victimPatience = 3 * time.Minute
 
 func startVictim(t *testing.T, end string, args ...string) *victim {
 	t.Helper()
@@ -107,7 +123,12 @@ func (v *victim) start(t *testing.T) *victim {
 	if err := v.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	impatient := time.AfterFunc(victimPatience, func() {
+		v.late.Store(true)
+		_ = v.cmd.Process.Kill()
+	})
 	t.Cleanup(func() {
+		impatient.Stop()
 		_ = v.cmd.Process.Kill() // it has gone, if all is well
 		_ = v.cmd.Wait()
 	})
@@ -136,7 +157,7 @@ func (v *victim) ends(t *testing.T) {
 		v.out = append(v.out, v.lines.Text())
 	}
 	var exit *exec.ExitError
-	if err := v.cmd.Wait(); !errors.As(err, &exit) {
+	if err := v.cmd.Wait(); !errors.As(err, &exit) || v.late.Load() {
 		t.Errorf("the victim ends with %v, want a failure: %s", err, strings.Join(v.out, "\n"))
 	}
 }
