@@ -168,6 +168,15 @@ func TestWhatEndsACase(t *testing.T) {
 		{"nothing", func(*conformance.C) {}, conformance.Passed, "", ""},
 		{"a fault that never fired", func(c *conformance.C) { c.Peer("A").Faults("renew=before") },
 			conformance.Failed, conformance.BySetup, "never fired"},
+		{"a fault that fires in a moment", func(c *conformance.C) {
+			a, key := c.Peer("A"), c.Key("k")
+			a.Faults("try=before")
+			c.Go(func() {
+				c.Sleep(c.T / 50)
+				_, _ = a.TryErr(key)
+			})
+			a.Faults("")
+		}, conformance.Passed, "", ""},
 		{"a failure", func(c *conformance.C) { c.Failf("two of %d", 3) }, conformance.Failed, conformance.ByRule, "two of 3"},
 		{"a failure beside the case", func(c *conformance.C) {
 			c.Go(func() { c.Failf("beside") })
