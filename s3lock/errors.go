@@ -72,6 +72,8 @@ func (b *bucket) refused(op string, a *answer, err error) error {
 		return err
 	case a.alien: // the request may have been applied, or not
 		return fmt.Errorf("%s: this is not the store's answer: go past what is between: %w", op, err)
+	case status == http.StatusRequestTimeout: // S3's own is a 400; something between may have sent the request on
+		return err
 	case code == "NoSuchBucket", code == "InvalidBucketName":
 		return unavailable(ErrNoBucket, fmt.Sprintf("create bucket %q, or correct its name or the endpoint", b.name), err)
 	case status == http.StatusNotFound && code == noSuchKey: // any other comes from elsewhere, and tells nothing
