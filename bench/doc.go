@@ -4,7 +4,4 @@
 //	go test -bench . -benchtime 200x ./bench
 //
 // Compare numbers of one run only: what they are in milliseconds is the machine's.
-//
-// Not here: rueidislock (github.com/redis/rueidis/rueidislock). Its module has not been
-// served by the module proxy where this was written.
 package bench

@@ -9,6 +9,7 @@ require (
 	github.com/fencelock/locker/redislock v0.0.0
 	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/redis/go-redis/v9 v9.22.0
+	github.com/redis/rueidis v1.0.79
 )
 
 require (
