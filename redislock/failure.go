@@ -30,12 +30,18 @@ func failure(err error, written bool) error {
 // raised by a command inside a script: Redis takes nothing back that the script did before.
 // Redis names the script in those. A key of a wrong type is found by the first read.
 func replied(err error) error {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "WRONGTYPE"):
-		return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("a key of the namespace is something else's: %w", err))
-	case strings.Contains(text, "script: "):
+	if text := err.Error(); strings.Contains(text, "script: ") && !strings.Contains(text, wrongType) {
 		return driver.Wrap(driver.ErrAmbiguous, advised(err))
+	}
+	return refused(err)
+}
+
+const wrongType = "WRONGTYPE"
+
+// refused says what an error reply means behind which nothing was done.
+func refused(err error) error {
+	if strings.Contains(err.Error(), wrongType) {
+		return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("a key of the namespace is something else's: %w", err))
 	}
 	return driver.Wrap(driver.ErrUnavailable, advised(err))
 }

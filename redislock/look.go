@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -46,7 +45,7 @@ func shown(r *run, key string) (driver.State, error) {
 	}
 	value, _ := reply[0].(string)
 	left, _ := reply[1].(int64)
-	micros, _ := reply[2].(int64)
+	now, _ := reply[2].(int64)
 	waiters, _ := reply[3].(int64)
 	st.Waiters = int(waiters)
 	if value == "" {
@@ -58,9 +57,15 @@ func shown(r *run, key string) (driver.State, error) {
 	}
 	st.Held, st.Broken = true, l.how == broken
 	st.Token, st.Attempt, st.Owner, st.Note = l.token, l.attempt, l.owner, l.note
-	st.HeldFor = max(time.Duration(micros-l.granted)*time.Microsecond, 0)
-	if st.ExpiresIn = until(millis(left)); st.ExpiresIn == 0 {
-		st.ExpiresIn = -1 // unknown
+	st.HeldFor, st.ExpiresIn = millis(max(now-l.since, 0)), until(millis(left))
+	if l.since < 0 { // never renewed
+		st.HeldFor = millis(max(-l.since-left, 0))
+	}
+	if left < 0 { // somebody has taken its ttl away
+		st.ExpiresIn = -1
+		if l.since < 0 {
+			st.HeldFor = -1
+		}
 	}
 	return st, nil
 }

@@ -43,9 +43,9 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{space: sp, base: opts.TokenBase.String(), clock: "0", confirm: "0", closed: make(chan struct{})}
-	if opts.ClockFloor {
-		d.clock = "1"
+	d := &Driver{space: sp, closed: make(chan struct{})}
+	if terms := opts.terms(); terms != plainTerms {
+		d.terms = terms
 	}
 	if err := d.use(client); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 		if d.cluster() {
 			return nil, fmt.Errorf("%w: waiting for replicas in a Cluster", driver.ErrUnsupported)
 		}
-		d.replicas, d.confirm = opts.WaitReplicas, "1"
+		d.replicas = opts.WaitReplicas
 	}
 	got, servers, err := d.probe(ctx)
 	if err != nil {

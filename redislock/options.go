@@ -43,6 +43,9 @@ const (
 	slack = 200 * time.Millisecond
 	// maxBatch is what one pipeline renews: some 5 ms of the server's time.
 	maxBatch = 1000
+	// maxTogether is what one run of a script renews: starting it costs as much as a renewal,
+	// and while it runs the server does nothing else.
+	maxTogether = 50
 	// callLimit ends a read or a write that a cancelled call would still wait for. A
 	// deadline ends it earlier.
 	callLimit = 2 * time.Second
@@ -77,4 +80,19 @@ func (o *Options) layout() driver.Layout {
 		TokenBase: o.TokenBase,
 		Settings:  map[string]string{"buckets": fmt.Sprintf("%d by fnv32a", buckets), "tokens": tokens},
 	}
+}
+
+// terms are those of a grant, but for the floor.
+func (o *Options) terms() string {
+	return fmt.Sprintf("%s %d %d ", o.TokenBase, flag(o.ClockFloor), flag(o.WaitReplicas > 0))
+}
+
+// plainTerms are so usual that the scripts know them by an empty string.
+const plainTerms = "0 0 0 "
+
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
 }

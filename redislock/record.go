@@ -3,6 +3,7 @@ package redislock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,14 +13,17 @@ import (
 
 // lock is a lock's value as the scripts write it, fit for reading by people:
 //
-//	<attempt> <token> <granted, µs> <t, q or b> <length of owner> <owner><note>
+//	<attempt> <token> <since> <t, q or b> <length of owner> <owner><note>
 type lock struct {
 	attempt driver.Attempt
 	token   driver.Token
-	granted int64 // µs on the server's clock
-	how     string
-	owner   string
-	note    string
+	// since is when it was granted, in ms on the server's clock. Until the first renewal it is
+	// the ttl with a minus, of which what remains tells the rest: reading the clock is a tenth
+	// of what a try costs the server.
+	since int64
+	how   string
+	owner string
+	note  string
 }
 
 // How a grant came about. A broken one is nobody's.
@@ -43,7 +47,7 @@ func parseLock(value string) (l lock, err error) {
 	var errs [4]error
 	l.attempt, errs[0] = driver.ParseAttempt(parts[0])
 	l.token, errs[1] = driver.ParseToken(parts[1])
-	l.granted, errs[2] = strconv.ParseInt(parts[2], 10, 64)
+	l.since, errs[2] = strconv.ParseInt(parts[2], 10, 64)
 	n, aerr := strconv.Atoi(parts[4])
 	if rest := parts[5]; aerr == nil && n >= 0 && n <= len(rest) {
 		l.owner, l.note = rest[:n], rest[n:]
@@ -61,7 +65,8 @@ func corrupt(value string, err error) error {
 	return driver.Wrap(driver.ErrCorrupt, fmt.Errorf("%.60q: %w", value, err))
 }
 
-// The first element of a granting script's answer, as in lua/lib.lua.
+// The first element of a granting script's answer, as in lua/lib.lua. A try that is granted
+// is answered with the token alone.
 const (
 	granted = iota
 	found
@@ -82,13 +87,18 @@ type answer struct {
 	ahead   int
 }
 
-// stands reports whether a reply says that a grant stands, so that replicas must have it.
-func stands(reply any) bool {
-	switch r := reply.(type) {
+// stands reports whether the reply says that a grant stands, so that replicas must have it.
+func (r *run) stands() bool {
+	switch reply := r.reply.(type) {
+	case string:
+		return true
 	case int64:
-		return r == 1
+		return reply == 1
 	case []any:
-		return len(r) > 0 && (r[0] == int64(granted) || r[0] == int64(found))
+		if r.script == &renewScript {
+			return slices.Contains(reply, any(int64(1)))
+		}
+		return len(reply) > 0 && reply[0] == int64(found)
 	}
 	return false
 }
@@ -97,6 +107,12 @@ var errReply = errors.New("a reply that no script gives")
 
 // parseAnswer reads a reply. One that it cannot read leaves open what was done.
 func parseAnswer(reply any) (a answer, err error) {
+	if token, ok := reply.(string); ok {
+		if a.token, err = driver.ParseToken(token); err != nil {
+			err = driver.Wrap(driver.ErrAmbiguous, err)
+		}
+		return a, err
+	}
 	r, _ := reply.([]any)
 	status, ok := int64(0), false
 	if len(r) > 0 {
@@ -119,10 +135,6 @@ func parseAnswer(reply any) (a answer, err error) {
 		return n
 	}
 	switch a.status {
-	case granted:
-		if a.token, err = driver.ParseToken(text(1)); err != nil {
-			err = driver.Wrap(driver.ErrAmbiguous, err)
-		}
 	case exhausted:
 		err = noToken(text(1))
 	case found:

@@ -19,11 +19,11 @@ type Driver struct {
 	sender
 	space *space
 	info  driver.Info
-	// base and clock are the layout's and confirm says whether replicas must have what was
-	// granted, as the scripts take them.
-	base, clock, confirm any
-	ear                  *ear
-	owned                func() error // closes the client; nil: it is the caller's
+	// terms are those of a grant, as the scripts take them, but for the floor. Empty: tokens
+	// are drawn by counting alone, and no replica confirms.
+	terms string
+	ear   *ear
+	owned func() error // closes the client; nil: it is the caller's
 
 	close  sync.Once
 	closed chan struct{}
@@ -121,13 +121,24 @@ func (d *Driver) Poll(ctx context.Context, r driver.Request) (driver.Grant, erro
 func (d *Driver) pollRun(r driver.Request) *run {
 	keys := d.space.keys(r.Key)
 	return newRun(&pollScript, keys[:],
-		d.base, d.clock, r.Attempt.String(), ms(driver.Horizon(r.TTL)), d.confirm)
+		d.above(0), r.Attempt.String(), ms(driver.Horizon(r.TTL)))
+}
+
+// above are the terms of a grant above a floor.
+func (d *Driver) above(floor driver.Token) any {
+	switch {
+	case d.terms != "":
+		return d.terms + floor.String()
+	case floor > 0:
+		return plainTerms + floor.String()
+	}
+	return ""
 }
 
 // asRun is a script that may take the key.
 func (d *Driver) asRun(s *script, r driver.Request, more ...any) *run {
 	keys := d.space.keys(r.Key)
-	run := newRun(s, keys[:], d.base, d.clock, r.Attempt.String(), ms(r.TTL), tail(r.Owner, r.Note), r.Floor.String(), d.confirm)
+	run := newRun(s, keys[:], d.above(r.Floor), r.Attempt.String(), ms(r.TTL), tail(r.Owner, r.Note))
 	run.args = append(run.args, more...)
 	return run
 }
@@ -175,24 +186,48 @@ func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 	if err := d.enter(ctx); err != nil {
 		return driver.Grant{}, err
 	}
-	reply, err := d.one(ctx, d.renewRun(g))
-	return d.renewed(g, reply, err)
+	together := []renewal{{0, g}}
+	r := d.renewRun(together)
+	_, _ = d.one(ctx, r)
+	return d.renewed(together, r, 0)
 }
 
-func (d *Driver) renewRun(g driver.Grant) *run {
-	return newRun(&renewScript, []any{d.space.lock(g.Key)}, head(g), ms(granular(g.TTL)))
+// renewal is a grant that is renewed, and which one of its batch it is.
+type renewal struct {
+	index int
+	driver.Grant
 }
 
-func (d *Driver) renewed(g driver.Grant, reply any, err error) (driver.Grant, error) {
-	switch {
-	case err != nil:
-		return driver.Grant{}, err
-	case reply == int64(1):
-		r := g.Request
-		r.TTL = granular(r.TTL)
-		return d.grant(r, g.Token, r.TTL), nil
-	case reply == int64(0):
-		return driver.Grant{}, driver.ErrLost
+// renewRun renews grants of one ttl in one run.
+func (d *Driver) renewRun(together []renewal) *run {
+	locks, args := make([]any, len(together)), make([]any, 1, 1+len(together))
+	args[0] = ms(granular(together[0].TTL))
+	for i, g := range together {
+		locks[i] = d.space.lock(g.Key)
+		args = append(args, head(g.Grant))
+	}
+	return newRun(&renewScript, locks, args...)
+}
+
+// renewed is what came of the n-th grant of a run.
+func (d *Driver) renewed(together []renewal, r *run, n int) (driver.Grant, error) {
+	if r.err != nil {
+		return driver.Grant{}, r.err
+	}
+	if replies, _ := r.reply.([]any); len(replies) == len(together) {
+		switch reply := replies[n].(type) {
+		case int64:
+			g := together[n]
+			g.TTL = granular(g.TTL)
+			switch reply {
+			case 1:
+				return d.grant(g.Request, g.Token, g.TTL), nil
+			case 0:
+				return driver.Grant{}, driver.ErrLost
+			}
+		case error:
+			return driver.Grant{}, refused(reply)
+		}
 	}
 	return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)
 }
@@ -205,16 +240,44 @@ func (d *Driver) RenewBatch(ctx context.Context, gs []driver.Grant, each func(i 
 		}
 		return nil
 	}
-	runs := make([]*run, len(gs))
-	for i, g := range gs {
-		runs[i] = d.renewRun(g)
+	parts := d.renewals(gs)
+	runs := make([]*run, len(parts))
+	for i, together := range parts {
+		runs[i] = d.renewRun(together)
 		runs[i].index = i
 	}
 	d.all(ctx, runs, func(r *run) {
-		renewed, err := d.renewed(gs[r.index], r.reply, r.err)
-		each(r.index, renewed, err)
+		together := parts[r.index]
+		for n := range together {
+			g, err := d.renewed(together, r, n)
+			each(together[n].index, g, err)
+		}
 	})
 	return nil
+}
+
+// renewals are the grants by the runs that renew them: of one ttl, in a Cluster of one
+// bucket, and few enough.
+func (d *Driver) renewals(gs []driver.Grant) (parts [][]renewal) {
+	type kind struct {
+		bucket *bucket
+		ttl    time.Duration
+	}
+	open := map[kind]int{} // the last part of a kind
+	for i, g := range gs {
+		k := kind{ttl: g.TTL}
+		if d.cluster() {
+			k.bucket = d.space.bucket(g.Key)
+		}
+		at, ok := open[k]
+		if !ok || len(parts[at]) == maxTogether {
+			at = len(parts)
+			open[k] = at
+			parts = append(parts, nil)
+		}
+		parts[at] = append(parts[at], renewal{i, g})
+	}
+	return parts
 }
 
 // Release ends what the attempt has, its lock or its place, and the same script hands the
@@ -224,7 +287,7 @@ func (d *Driver) Release(ctx context.Context, g driver.Grant) error {
 		return err
 	}
 	keys := d.space.keys(g.Key)
-	reply, err := d.one(ctx, newRun(&releaseScript, keys[:], d.base, d.clock, g.Attempt.String()))
+	reply, err := d.one(ctx, newRun(&releaseScript, keys[:], d.above(0), g.Attempt.String()))
 	switch {
 	case err != nil:
 		return err
@@ -248,7 +311,7 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 	}
 	keys := d.space.keys(key)
 	a, err := d.ask(ctx, newRun(&breakScript, keys[:],
-		d.base, d.clock, t.String(), now, driver.NewAttempt().String(), brokenNote(b)))
+		d.above(0), t.String(), now, driver.NewAttempt().String(), brokenNote(b)))
 	switch {
 	case err != nil:
 		return err

@@ -198,7 +198,7 @@ func (s *sender) together(ctx context.Context, runs []*run) {
 	s.send(ctx, runs)
 	var again []*run
 	for _, r := range runs {
-		if redis.HasErrorPrefix(r.err, "NOSCRIPT") {
+		if r.err != nil && redis.HasErrorPrefix(r.err, "NOSCRIPT") {
 			r.args[0], r.args[scriptArg] = evalName, r.script.source
 			again = append(again, r)
 		}
@@ -319,7 +319,7 @@ func (s *sender) confirmed(runs []*run, wait outcome) {
 		err = fmt.Errorf("%w: %d of %d", errReplicas, n, s.replicas)
 	}
 	for _, r := range runs {
-		if r.err == nil && stands(r.reply) {
+		if r.err == nil && r.stands() {
 			r.reply, r.err = nil, driver.Wrap(driver.ErrAmbiguous, err)
 		}
 	}

@@ -1,10 +1,10 @@
 -- Takes the grant's right to renew: another attempt stands in its place until its expiry.
--- ARGV: base, clock, token, now, the attempt to put there, what to add to the note.
-local token, now, nobody, added = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+-- ARGV: terms, token, now, the attempt to put there, what to add to the note.
+local token, now, nobody, added = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local value = redis.call('GET', LOCK) -- so far nothing
 if not value then return {GONE} end
-local _, has, since, how, length, rest = string.match(value, '^(%x+) (%d+) (%d+) (%a) (%d+) (.*)$')
+local _, has, since, how, length, rest = string.match(value, '^(%x+) (%d+) (%-?%d+) (%a) (%d+) (.*)$')
 if has ~= token then return held(value, 0) end
 if now == '1' then
   redis.call('DEL', LOCK) -- so far nothing

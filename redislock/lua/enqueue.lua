@@ -1,19 +1,18 @@
 -- A place at the end of the queue, or the key. Sent again, it finds what it made.
--- ARGV: base, clock, attempt, ttl, tail, floor, confirm, horizon, claim, channel.
-local attempt, ttl, tail, floor, confirm = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local horizon, claim, channel = ARGV[8], ARGV[9], ARGV[10]
+-- ARGV: terms, attempt, ttl, tail, horizon, claim, channel.
+local attempt, ttl, tail, horizon, claim, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 local value, why, _ = redis.call('GET', LOCK), nil, nil -- so far nothing
 if not value then
   value, why = hand_on(attempt)
   if not value and not why then
-    value, _, why = give(attempt, ttl, QUEUED, tail, floor)
+    value, _, why = give(attempt, ttl, QUEUED, tail, FLOOR)
   end
   if why then return {EXHAUSTED, why} end
 else
   first()
 end
-if mine(value, attempt) then return found(value, confirm) end
+if mine(value, attempt) then return found(value) end
 
 local place = redis.call('ZSCORE', QUEUE, attempt) -- so far nothing
 if place and not alive(attempt, horizon) then
@@ -23,7 +22,7 @@ end
 if not place then
   local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES') -- so far nothing
   redis.call('ZREMRANGEBYSCORE', LIVE, '-inf', millis - LONGEST) -- so far nothing
-  redis.call('HSET', PLACES, attempt, table.concat({horizon, claim, floor, channel, tail}, ' '))
+  redis.call('HSET', PLACES, attempt, table.concat({horizon, claim, FLOOR, channel, tail}, ' '))
   redis.call('ZADD', QUEUE, (last[2] or 0) + 1, attempt)
 end
 touch(attempt, horizon)

@@ -15,5 +15,4 @@ while true do
   end
   from = from + PAGE
 end
-local micros = clock[1] * 1000000 + clock[2]
-return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), micros, waiters} -- so far nothing
+return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), millis, waiters} -- so far nothing

@@ -1,14 +1,18 @@
 -- What the scripts that may grant have in common. It stands before each of them.
 --
--- ARGV[1] is the namespace's token base, ARGV[2] is 1 if tokens never fall below the clock.
+-- ARGV[1] are the terms of a grant, empty where tokens are drawn by counting alone and no
+-- replica confirms: the namespace's token base, 1 if tokens never fall below the clock, 1 if
+-- a grant is written again for a WAIT, and what the token has to be above.
 -- Every script reads before it writes: a key of a wrong type stops it with nothing done.
 -- "So far nothing" marks the calls before which no grant, no place and no end of one was
 -- written: where the user lacks the permission for one of them, that is what is answered.
 
 local LOCK, TOKEN, QUEUE, PLACES, LIVE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local BASE, CLOCK, CONFIRM, FLOOR = '0', '0', '0', '0'
+if ARGV[1] ~= '' then BASE, CLOCK, CONFIRM, FLOOR = string.match(ARGV[1], '^(%d+) (%d) (%d) (%d+)$') end
 
--- The first element of every answer.
-local GRANTED, FOUND, HELD, GONE, EXHAUSTED, DONE = 0, 1, 2, 3, 4, 5
+-- The first element of every answer but a grant's by a try: that is the token.
+local FOUND, HELD, GONE, EXHAUSTED, DONE = 1, 2, 3, 4, 5
 
 -- How a grant came about: for the whole ttl by a try, or by the queue.
 local TRIED, QUEUED = 't', 'q'
@@ -31,16 +35,16 @@ end
 
 -- draw raises the counter and returns it as text, or nil and why.
 local function draw(floor)
-  if ARGV[2] == '1' then
+  if CLOCK == '1' then
     local now = string.format('%.0f', micros)
     if less(floor, now) then floor = now end
   end
-  if floor ~= '0' and less(redis.call('GET', TOKEN) or ARGV[1], floor) then -- so far nothing
+  if floor ~= '0' and less(redis.call('GET', TOKEN) or BASE, floor) then -- so far nothing
     redis.call('SET', TOKEN, floor) -- so far nothing
   end
   local n = redis.pcall('INCR', TOKEN)
-  if n == 1 and ARGV[1] ~= '0' then -- the first ever: tokens begin above the base
-    redis.call('SET', TOKEN, ARGV[1]) -- so far nothing
+  if n == 1 and BASE ~= '0' then -- the first ever: tokens begin above the base
+    redis.call('SET', TOKEN, BASE) -- so far nothing
     n = redis.pcall('INCR', TOKEN)
   end
   if type(n) == 'table' then return nil, n.err end
@@ -48,11 +52,12 @@ local function draw(floor)
   return redis.call('GET', TOKEN) -- so far nothing
 end
 
--- give makes the grant and returns the lock's value and the token, or why it cannot.
+-- give makes the grant and returns the lock's value and the token, or why it cannot. Until
+-- the first renewal the value has the ttl, with a minus, where it then has since when.
 local function give(attempt, lasts, how, tail, floor)
   local token, why = draw(floor)
   if not token then return nil, nil, why end
-  local value = table.concat({attempt, token, string.format('%.0f', micros), how, tail}, ' ')
+  local value = table.concat({attempt, token, '-' .. lasts, how, tail}, ' ')
   redis.call('SET', LOCK, value, 'PX', lasts) -- so far nothing
   return value, token
 end
@@ -60,11 +65,11 @@ end
 -- mine reports whether a lock's value is the attempt's.
 local function mine(value, attempt) return string.sub(value, 1, 32) == attempt end
 
--- found answers an attempt that has the key. With ARGV's confirm the same expiry is written
+-- found answers an attempt that has the key. Where replicas confirm, the same expiry is written
 -- again, so that a WAIT behind this script waits for the grant.
-local function found(value, confirm)
+local function found(value)
   local expiry = redis.call('PEXPIRETIME', LOCK)
-  if confirm == '1' then redis.call('PEXPIREAT', LOCK, string.format('%.0f', expiry)) end
+  if CONFIRM == '1' then redis.call('PEXPIREAT', LOCK, string.format('%.0f', expiry)) end
   return {FOUND, value, expiry, reading()}
 end
 

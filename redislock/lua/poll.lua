@@ -1,6 +1,6 @@
 -- Asks after a place and keeps it alive. It never enqueues and never extends a grant.
--- ARGV: base, clock, attempt, horizon, confirm.
-local attempt, horizon, confirm = ARGV[3], ARGV[4], ARGV[5]
+-- ARGV: terms, attempt, horizon.
+local attempt, horizon = ARGV[2], ARGV[3]
 
 local value, why = redis.call('GET', LOCK), nil -- so far nothing
 if not value then
@@ -9,7 +9,7 @@ if not value then
 else
   first()
 end
-if value and mine(value, attempt) then return found(value, confirm) end
+if value and mine(value, attempt) then return found(value) end
 if not value or not redis.call('ZSCORE', QUEUE, attempt) then return {GONE} end
 if not alive(attempt, horizon) then
   remove(attempt)

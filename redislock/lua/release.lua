@@ -1,6 +1,6 @@
 -- Ends whatever the attempt has, its grant or its place, and hands the key on.
--- ARGV: base, clock, attempt. The token is not compared: attempts are unique.
-local attempt = ARGV[3]
+-- ARGV: terms, attempt. The token is not compared: attempts are unique.
+local attempt = ARGV[2]
 
 local value = redis.call('GET', LOCK) -- so far nothing
 local had = 0

@@ -1,5 +1,5 @@
--- One attempt. ARGV: base, clock, attempt, ttl, tail, floor, confirm.
-local attempt, ttl, tail, floor, confirm = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+-- One attempt. ARGV: terms, attempt, ttl, tail.
+local attempt, ttl, tail = ARGV[2], ARGV[3], ARGV[4]
 
 local value, why = redis.call('GET', LOCK), nil -- so far nothing
 if not value and redis.call('EXISTS', QUEUE) == 1 then -- so far nothing
@@ -8,9 +8,9 @@ if not value and redis.call('EXISTS', QUEUE) == 1 then -- so far nothing
 end
 if not value then
   local token
-  value, token, why = give(attempt, ttl, TRIED, tail, floor)
+  value, token, why = give(attempt, ttl, TRIED, tail, FLOOR)
   if why then return {EXHAUSTED, why} end
-  return {GRANTED, token}
+  return token
 end
-if mine(value, attempt) then return found(value, confirm) end
+if mine(value, attempt) then return found(value) end
 return held(value, 0)

@@ -253,6 +253,17 @@ func TestWaitReplicas(t *testing.T) {
 	if _, err := ds[0].Renew(ctx, before); !errors.Is(err, driver.ErrAmbiguous) {
 		t.Errorf("a renewal without a replica: got %v, want %v", err, driver.ErrAmbiguous)
 	}
+	over := before
+	over.Key, over.Attempt = "over", driver.NewAttempt()
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := ds[0].(driver.BatchRenewer).RenewBatch(ctx, []driver.Grant{over, before}, func(i int, g driver.Grant, err error) {
+		if i == 1 && !errors.Is(err, driver.ErrAmbiguous) {
+			t.Errorf("one renewal of a batch without a replica, behind one that is over: got %v and %v, want %v", g.Token, err, driver.ErrAmbiguous)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
 	if err := replica.Connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}

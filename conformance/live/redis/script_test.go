@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +133,97 @@ func TestScriptFlushInBatch(t *testing.T) {
 	}
 	if turns := network.(*netfault.Proxy).Counts().Turns - before; turns != 2 {
 		t.Errorf("round trips: got %d, want 2", turns)
+	}
+}
+
+// What one script renews together is answered one by one: what is over, damaged or somebody
+// else's hinders nothing beside it, and each gets its own ttl.
+func TestBatchIsAnsweredOneByOne(t *testing.T) {
+	t.Parallel()
+	s, ns := shared(t), namespace()
+	d, err := open(t.Context(), s.Addr(), &redislock.Options{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	do := func(command ...string) any {
+		t.Helper()
+		v, err := s.Do(t.Context(), command...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	gs, names, want := make([]driver.Grant, 230), map[string]string{}, make([]error, 230)
+	for i := range gs {
+		r := request(fmt.Sprint("k", i))
+		r.TTL = time.Duration(1+i%2) * time.Minute
+		if gs[i], err = d.TryAcquire(short(t), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, _ := do("KEYS", "{"+ns+":??}:lock:k*").([]any)
+	for _, name := range all {
+		_, key, _ := strings.Cut(fmt.Sprint(name), ":lock:")
+		names[key] = fmt.Sprint(name)
+	}
+	for i, g := range gs {
+		name := names[g.Key]
+		do("PEXPIRE", name, "20000")
+		switch i % 10 {
+		case 0:
+			do("DEL", name)
+			want[i] = driver.ErrLost
+		case 1:
+			do("DEL", name)
+			do("HSET", name, "f", "v")
+			want[i] = driver.ErrCorrupt
+		case 2:
+			if err := d.(driver.Breaker).Break(short(t), g.Key, g.Token, driver.Break{}); err != nil {
+				t.Fatal(err)
+			}
+			want[i] = driver.ErrLost
+		case 3:
+			if err := d.Release(short(t), g); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.TryAcquire(short(t), request(g.Key)); err != nil {
+				t.Fatal(err)
+			}
+			do("PEXPIRE", name, "20000")
+			want[i] = driver.ErrLost
+		case 5: // a late copy of the acquire, behind the grant's end
+			value := fmt.Sprint(do("GET", name))
+			do("SET", name, strings.Replace(value, " "+g.Token.String()+" ", " 999999 ", 1), "PX", "20000")
+			want[i] = driver.ErrLost
+		case 4:
+			if _, err := d.Renew(short(t), g); err != nil {
+				t.Fatal(err)
+			}
+			do("PEXPIRE", name, "20000")
+		}
+	}
+	answers := make([]int, len(gs))
+	if err := d.(driver.BatchRenewer).RenewBatch(short(t), gs, func(i int, g driver.Grant, err error) {
+		answers[i]++
+		if !errors.Is(err, want[i]) || want[i] == nil && (g.Token != gs[i].Token || g.Attempt != gs[i].Attempt || g.Left != gs[i].TTL) {
+			t.Errorf("grant %d: got %+v and %v, want %v", i, g, err, want[i])
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range gs {
+		if answers[i] != 1 {
+			t.Errorf("answers to grant %d: got %d, want 1", i, answers[i])
+		}
+		if i%10 < 2 {
+			continue
+		}
+		left, _ := do("PTTL", names[g.Key]).(int64)
+		if most, least := g.TTL.Milliseconds(), g.TTL.Milliseconds()-20_000; want[i] == nil && (left > most || left < least) {
+			t.Errorf("left of grant %d, renewed for %d ms: got %d", i, most, left)
+		} else if want[i] != nil && left > 20_000 {
+			t.Errorf("left of another's lock in the place of grant %d: got %d, want at most 20000", i, left)
+		}
 	}
 }

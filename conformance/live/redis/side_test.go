@@ -124,9 +124,11 @@ func (s *side) keeps(t *testing.T) (got seen) {
 			text = got.token(text)
 		case part == "lock:k" && len(lock) == 5:
 			s.token, _ = driver.ParseToken(lock[1])
-			granted, _ := strconv.ParseInt(lock[2], 10, 64)
-			got.clock(granted)
-			lock[1], lock[2] = got.token(lock[1]), "granted"
+			lock[1] = got.token(lock[1])
+			if since, err := strconv.ParseInt(lock[2], 10, 64); err == nil && since > 0 {
+				got.clock(since * 1000)
+				lock[2] = "since"
+			}
 			if lock[3] == "b" {
 				lock[0] = "nobody"
 			}

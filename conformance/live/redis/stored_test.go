@@ -148,6 +148,72 @@ func TestPersisted(t *testing.T) {
 	}
 }
 
+// How long a key is held is known from its expiry until the first renewal, and from what that
+// notes behind it. What a test does to the expiry stands for the time that passes.
+func TestHeldFor(t *testing.T) {
+	t.Parallel()
+	s, ns := shared(t), namespace()
+	d, err := open(short(t), s.Addr(), &redislock.Options{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	begun := time.Now()
+	do := func(command ...string) {
+		t.Helper()
+		if _, err := s.Do(t.Context(), command...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := func(when string, want time.Duration) {
+		t.Helper()
+		most := want + time.Since(begun) + 2*time.Millisecond
+		st, err := d.(driver.Inspector).Inspect(short(t), "k")
+		if most += time.Since(begun); err != nil || !st.Held || st.HeldFor < want || st.HeldFor > most {
+			t.Errorf("%s: got held for %v and %v, want %v to %v", when, st.HeldFor, err, want, most)
+		}
+	}
+	r := request("k")
+	r.TTL = time.Hour
+	g, err := d.TryAcquire(short(t), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() {
+		t.Helper()
+		if _, err := d.Renew(short(t), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held("at once", 0)
+	name := lockName(t, s, ns)
+	do("PEXPIRE", name, "3000000") // of 3 600 000
+	held("ten minutes later", 10*time.Minute)
+	renew()
+	held("renewed", 10*time.Minute)
+	do("PEXPIRE", name, "1200000")
+	held("a renewal later, whatever the expiry is", 10*time.Minute)
+	renew()
+	held("renewed again", 10*time.Minute)
+	if err := d.(driver.Breaker).Break(short(t), "k", g.Token, driver.Break{}); err != nil {
+		t.Fatal(err)
+	}
+	held("broken", 10*time.Minute)
+	do("DEL", name)
+	if g, err = d.TryAcquire(short(t), r); err != nil {
+		t.Fatal(err)
+	}
+	do("PEXPIRE", name, "3000000")
+	if err := d.(driver.Breaker).Break(short(t), "k", g.Token, driver.Break{}); err != nil {
+		t.Fatal(err)
+	}
+	held("broken before its first renewal", 10*time.Minute)
+	do("PERSIST", name)
+	if st, err := d.(driver.Inspector).Inspect(short(t), "k"); err != nil || !st.Held || st.HeldFor >= 0 {
+		t.Errorf("without an expiry: got %+v and %v, want it held since nobody knows when", st, err)
+	}
+}
+
 // RESP2 tells the same in other forms.
 func TestProtocol2(t *testing.T) {
 	t.Parallel()
