@@ -58,7 +58,7 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	}
 	got, servers, err := d.probe(ctx)
 	if err != nil {
-		return nil, err
+		return nil, opening(err)
 	}
 	for _, s := range servers {
 		if err := s.fit(opts.AllowEviction, d.cluster()); err != nil {
@@ -95,6 +95,9 @@ func (d *Driver) probe(ctx context.Context) (record outcome, servers []server, e
 		return got[0], []server{s}, err
 	}
 	record = d.exchange(ctx, []redis.Cmder{d.readRecord(ctx)})[0]
+	if record.err != nil && !isReply(record.err) { // nothing is there, and would not be a second time
+		return record, nil, failure(record.err, false)
+	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		one := sender{client: c}
@@ -119,7 +122,7 @@ func recordOf(got outcome) ([]byte, error) {
 		return nil, nil
 	}
 	if got.err != nil {
-		return nil, opening(failure(got.err, false)) // it only reads
+		return nil, failure(got.err, false) // it only reads
 	}
 	text, ok := got.reply.(string)
 	if !ok {

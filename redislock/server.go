@@ -50,7 +50,7 @@ func questions(ctx context.Context) []redis.Cmder {
 func answers(got []outcome) (s server, err error) {
 	for _, g := range got {
 		if g.err != nil && !isReply(g.err) {
-			return s, opening(failure(g.err, false)) // nothing was changed
+			return s, failure(g.err, false) // nothing was changed
 		}
 	}
 	s.read(got[0])
@@ -200,7 +200,7 @@ func (s *server) loses(failsOver bool) string {
 // opening adds to an error of the first contact what it probably means.
 func opening(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("%w (the server closed the connection at the first command: if it wants TLS, use rediss://)", err)
+		return fmt.Errorf("%w (the server closed the connection at the first command: if it wants TLS, use a scheme with TLS such as rediss://)", err)
 	}
 	return err
 }

@@ -251,6 +251,8 @@ func TestTLS(t *testing.T) {
 	plain := shared(t)
 	refused(t, "redis://"+s.Addr(), driver.ErrUnavailable, "", "rediss://")
 	refused(t, "rediss://"+plain.Addr(), driver.ErrUnavailable, "", "redis://")
+	refused(t, "redis+cluster://"+s.Addr(), driver.ErrUnavailable, "", "rediss://")
+	refused(t, "rediss+cluster://"+plain.Addr(), driver.ErrUnavailable, "", "redis://")
 	var authority x509.UnknownAuthorityError
 	if err := refusal(t, "rediss://"+s.Addr(), driver.ErrUnavailable, ""); !errors.As(err, &authority) {
 		t.Errorf("a certificate of an unknown authority: got %v, want %T inside", err, authority)
