@@ -256,24 +256,21 @@ func (d *Driver) RenewBatch(ctx context.Context, gs []driver.Grant, each func(i 
 	return nil
 }
 
-// renewals are the grants by the runs that renew them: of one ttl, in a Cluster of one
-// bucket, and few enough.
+// renewals are the grants by the runs that renew them: of one ttl, and few enough. In a Cluster
+// each has its own: while a slot moves, some of its keys are here and some there, and a run
+// that needs both is refused until all are there.
 func (d *Driver) renewals(gs []driver.Grant) (parts [][]renewal) {
-	type kind struct {
-		bucket *bucket
-		ttl    time.Duration
+	most := maxTogether
+	if d.cluster() {
+		most = 1
 	}
-	open := map[kind]int{} // the last part of a kind
+	open := map[time.Duration]int{} // the last part of a ttl
 	for i, g := range gs {
-		k := kind{ttl: g.TTL}
-		if d.cluster() {
-			k.bucket = d.space.bucket(g.Key)
-		}
-		at, ok := open[k]
-		if !ok || len(parts[at]) == maxTogether {
+		at, ok := open[g.TTL]
+		if !ok || len(parts[at]) == most {
 			at = len(parts)
-			open[k] = at
-			parts = append(parts, nil)
+			open[g.TTL] = at
+			parts = append(parts, make([]renewal, 0, most))
 		}
 		parts[at] = append(parts[at], renewal{i, g})
 	}

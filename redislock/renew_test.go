@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/locker/driver"
 )
 
-// What one run renews is of one ttl, in a Cluster of one slot, and bounded.
+// What one run renews is of one ttl, and bounded. In a Cluster it is one grant.
 func TestRenewals(t *testing.T) {
 	t.Parallel()
 	sp, err := newSpace("app")
@@ -24,25 +24,25 @@ func TestRenewals(t *testing.T) {
 		gs[i].Key, gs[i].TTL = fmt.Sprint("k", i), time.Duration(1+i%2)*time.Minute
 	}
 	for name, k := range map[string]struct {
-		client      redis.UniversalClient
-		least, most int // runs
+		client redis.UniversalClient
+		most   int // grants in a run
 	}{
-		"one server": {&redis.Client{}, 1000 / maxTogether, 1000 / maxTogether},
-		"a Cluster":  {cluster, buckets, 2 * buckets},
+		"one server": {&redis.Client{}, maxTogether},
+		"a Cluster":  {cluster, 1},
 	} {
 		d := &Driver{space: sp, sender: sender{client: k.client}}
 		parts := d.renewals(gs)
-		if len(parts) < k.least || len(parts) > k.most {
-			t.Errorf("%s: got %d runs, want %d to %d", name, len(parts), k.least, k.most)
+		if len(parts) != len(gs)/k.most {
+			t.Errorf("%s: got %d runs, want %d", name, len(parts), len(gs)/k.most)
 		}
 		seen := make([]int, len(gs))
 		for _, together := range parts {
-			if len(together) > maxTogether {
-				t.Errorf("%s: got %d renewals in a run, want at most %d", name, len(together), maxTogether)
+			if len(together) > k.most {
+				t.Errorf("%s: got %d renewals in a run, want at most %d", name, len(together), k.most)
 			}
 			for _, g := range together {
 				seen[g.index]++
-				if g.Key != gs[g.index].Key || g.TTL != together[0].TTL || d.cluster() && sp.bucket(g.Key) != sp.bucket(together[0].Key) {
+				if g.Key != gs[g.index].Key || g.TTL != together[0].TTL {
 					t.Errorf("%s: got %s for %v beside %s for %v", name, g.Key, g.TTL, together[0].Key, together[0].TTL)
 				}
 			}

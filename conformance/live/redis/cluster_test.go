@@ -209,6 +209,42 @@ func TestSlotMoves(t *testing.T) {
 	}
 }
 
+// While a slot moves, some of its locks are here and some there: each is renewed where it is.
+func TestBatchWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := masters(t)
+	ns := namespace()
+	for name, timeouts := range map[string]bool{"context timeouts": true, "detached calls": false} {
+		ns := ns + strings.Fields(name)[0]
+		d, err := openCluster(short(t), c, timeouts, &redislock.Options{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close() }()
+		var gs []driver.Grant
+		for i := 0; len(gs) < 4; i++ {
+			key := fmt.Sprint("k", i)
+			if bucketOf(key) != bucketOf("k0") {
+				continue
+			}
+			g, err := d.TryAcquire(short(t), request(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gs = append(gs, g)
+		}
+		moveSlot(t, c, ns, func() {
+			if err := d.(driver.BatchRenewer).RenewBatch(short(t), gs, func(i int, g driver.Grant, err error) {
+				if err != nil || g.Token != gs[i].Token {
+					t.Errorf("%s: a renewal of %s during the move: got token %v and %v, want %v", name, gs[i].Key, g.Token, err, gs[i].Token)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // moveSlot moves the only slot that the namespace's locks are in to another node, as redis-cli
 // --cluster reshard does, key by key, and calls between when the first is there and others are not.
 func moveSlot(t *testing.T, c *live.RedisCluster, ns string, between func()) {

@@ -45,9 +45,14 @@ func newSide(t *testing.T, s *live.RedisServer, protocol int, o redislock.Option
 	if c != nil && len(c.names) != len(c.short) {
 		t.Fatalf("scripts with a short way: got %d, want %d", len(c.names), len(c.short))
 	}
+	return &side{Driver: d, redis: client, ns: o.Namespace, bucket: fmt.Sprintf("{%s:%02x}:", o.Namespace, bucketOf("k"))}
+}
+
+// bucketOf is the number of the bucket that a key is in.
+func bucketOf(key string) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte("k"))
-	return &side{Driver: d, redis: client, ns: o.Namespace, bucket: fmt.Sprintf("{%s:%02x}:", o.Namespace, h.Sum32()%256)}
+	_, _ = h.Write([]byte(key))
+	return h.Sum32() % 256
 }
 
 // raw sends a command that is none of the driver's. K in it stands for the bucket.
