@@ -106,7 +106,7 @@ func (q *acquisition) accept(a *attempt, g driver.Grant, sent driver.Instant) (*
 	case g.Token == 0 || g.Token > driver.MaxToken || g.TTL <= 0 || g.TTL < c.info.MinTTL:
 		err = fmt.Errorf("%w: granted token %d for %v", ErrCorrupt, uint64(g.Token), g.TTL)
 	case !a.seen.admits(g.Token, g.Attempt):
-		err = fmt.Errorf("%w: granted %d after %d was seen: the backend has lost its counter; see Locker.AcceptTokenReset",
+		err = fmt.Errorf("%w: granted %d after %d was seen: the backend has lost its counter; a process that starts anew accepts that, and so does Locker.AcceptTokenReset",
 			ErrTokenRegression, uint64(g.Token), uint64(a.seen.token))
 	}
 	if err != nil {

@@ -166,8 +166,12 @@ func open(ctx context.Context, rawURL string, o *Options) (*Locker, error) {
 func meets(info Info, required []string) error {
 	for _, r := range required {
 		if !requirements[r](info) {
-			return fmt.Errorf("%w: %s does not offer %s (its tokens are %s): use another backend, or do not require it",
-				ErrUnsupported, info.Name, r, info.Tokens)
+			tokens := info.Tokens.String()
+			if info.FailoverLoses != "" {
+				tokens += ", for a crash or failover loses " + info.FailoverLoses
+			}
+			return fmt.Errorf("%w: %s as it is run here does not offer %s (its tokens are %s): see its documentation for how to run it, use another backend, or do not require it",
+				ErrUnsupported, info.Name, r, tokens)
 		}
 	}
 	return nil

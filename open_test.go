@@ -137,7 +137,7 @@ func TestOpenRefuses(t *testing.T) {
 		"mem://x?ttl=1s&ttl=2s":              "given 2 times",
 		"mem://x?ns=":                        "ns is empty",
 		"mem://x?token_base=-1":              "token_base",
-		"mem://x?require=durable-tokens":     "does not offer durable-tokens",
+		"mem://x?require=durable-tokens":     "does not offer durable-tokens (its tokens are ",
 		"mem://x?require=magic":              "want consensus-tokens, durable-tokens, processes or queue",
 		"mem://x/path":                       "want mem://name",
 		"mem://":                             "want mem://name",

@@ -70,7 +70,7 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	}
 	record, err := recordOf(got) // a server that does not fit may have answered it with an error
 	if err != nil {
-		return nil, err
+		return nil, opening(err)
 	}
 	if err := opts.layout().Agree(ctx, d.layoutStore(record)); err != nil {
 		return nil, err

@@ -199,10 +199,18 @@ func (s *server) loses(failsOver bool) string {
 
 // opening adds to an error of the first contact what it probably means.
 func opening(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("%w (the server closed the connection at the first command: if it wants TLS, use a scheme with TLS such as rediss://)", err)
+	advice := ""
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		advice = "the server closed the connection at the first command: it may want TLS, as with rediss://, be in protected mode, or have too many clients"
+	case strings.Contains(err.Error(), "cluster support disabled"):
+		advice = "the server is no node of a Cluster: use redis://"
+	case strings.Contains(err.Error(), "unknown command 'sentinel'"):
+		advice = "the server is no Sentinel: use redis://"
+	default:
+		return err
 	}
-	return err
+	return fmt.Errorf("%w (%s)", err, advice)
 }
 
 // advised adds what to do about an error, where that is known.

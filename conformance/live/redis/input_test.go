@@ -271,6 +271,23 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A scheme for another kind of server.
+func TestAnotherKindOfServer(t *testing.T) {
+	t.Parallel()
+	refused(t, "redis+cluster://"+shared(t).Addr(), driver.ErrUnavailable, "", "no node of a Cluster", "redis://")
+	refused(t, "redis+sentinel://"+shared(t).Addr()+"?master_name=m", driver.ErrUnavailable, "", "no Sentinel", "redis://")
+}
+
+// Protected mode refuses whoever does not come from the server's own machine, and closes.
+func TestProtectedMode(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Own: true})
+	if _, err := s.Do(t.Context(), "CONFIG", "SET", "protected-mode", "yes"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "redis://"+s.Addr(), driver.ErrUnavailable, "", "protected mode")
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	refused(t, "redis://"+shared(t).Addr()+"?wait_replicas=1", driver.ErrUnavailable, "", "0 replicas", "wait_replicas")
