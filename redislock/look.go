@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"sync"
 
@@ -116,7 +117,7 @@ func (d *Driver) scan(ctx context.Context, on redis.UniversalClient, prefix stri
 		for i, r := range d.look(ctx, keys) {
 			st, err := shown(r, keys[i])
 			if err != nil {
-				yield(driver.State{}, err)
+				yield(driver.State{}, fmt.Errorf("key %q: %w", keys[i], err))
 				return false
 			}
 			if st.Held && !yield(st, nil) {

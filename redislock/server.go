@@ -49,6 +49,9 @@ func questions(ctx context.Context) []redis.Cmder {
 // could not be loaded will be sent whole when it is needed.
 func answers(got []outcome) (s server, err error) {
 	for _, g := range got {
+		if errors.Is(g.err, redis.Nil) { // no server answers these with nothing: it is what a Sentinel said
+			return s, driver.Wrap(driver.ErrUnavailable, errors.New("the Sentinels know no server by that name: check master_name"))
+		}
 		if g.err != nil && !isReply(g.err) {
 			return s, failure(g.err, false) // nothing was changed
 		}
@@ -183,7 +186,7 @@ func (s *server) loses(failsOver bool) string {
 		return "locks and counters at any time: its memory policy is " + s.policy
 	case failsOver || s.replicas > 0:
 		return "what the replica that is promoted has not received: replication is asynchronous"
-	case s.aof == "":
+	case s.aof == "" || s.role == "": // CONFIG says how it keeps its data, INFO whether it has replicas
 		return "unknown: the server does not tell how it keeps its data"
 	case s.aof == "yes" && s.sync == "always" && s.rewriting != "no":
 		return "what came while its append-only file was rewritten: it does not say " + rewritingSetting + " no"

@@ -71,16 +71,18 @@ func TestLoses(t *testing.T) {
 		failsOver bool
 		says      string // empty: nothing
 	}{
-		"always":                 {server{aof: "yes", sync: "always", rewriting: "no"}, false, ""},
+		"always":                 {server{role: "master", aof: "yes", sync: "always", rewriting: "no"}, false, ""},
 		"always, with a replica": {server{aof: "yes", sync: "always", rewriting: "no", replicas: 1}, false, "replica"},
 		"always, by Sentinel":    {server{aof: "yes", sync: "always", rewriting: "no"}, true, "replica"},
-		"always, but":            {server{aof: "yes", sync: "always", rewriting: "yes"}, false, "no-appendfsync-on-rewrite"},
+		"always, but":            {server{role: "master", aof: "yes", sync: "always", rewriting: "yes"}, false, "no-appendfsync-on-rewrite"},
 		"always, and it evicts":  {server{aof: "yes", sync: "always", rewriting: "no", policy: "allkeys-lru"}, false, "allkeys-lru"},
-		"always, it half says":   {server{aof: "yes", sync: "always"}, false, "no-appendfsync-on-rewrite"},
-		"everysec":               {server{aof: "yes", sync: "everysec"}, false, "everysec"},
-		"snapshots":              {server{aof: "no", snapshots: "3600 1"}, false, "snapshot"},
-		"nothing":                {server{aof: "no"}, false, "everything"},
+		"always, it half says":   {server{role: "master", aof: "yes", sync: "always"}, false, "no-appendfsync-on-rewrite"},
+		"everysec":               {server{role: "master", aof: "yes", sync: "everysec"}, false, "everysec"},
+		"snapshots":              {server{role: "master", aof: "no", snapshots: "3600 1"}, false, "snapshot"},
+		"nothing":                {server{role: "master", aof: "no"}, false, "everything"},
 		"unknown":                {server{}, false, "unknown"},
+		"always, without INFO":   {server{aof: "yes", sync: "always", rewriting: "no"}, false, "unknown"},
+		"without CONFIG":         {server{role: "master"}, false, "unknown"},
 	} {
 		if got := k.s.loses(k.failsOver); (got == "") != (k.says == "") || !strings.Contains(got, k.says) {
 			t.Errorf("%s: got %q, want %q in it", name, got, k.says)

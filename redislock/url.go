@@ -68,6 +68,11 @@ func openURL(ctx context.Context, u *locker.URL, scheme string, connect func(str
 	if _, err := strconv.ParseUint(strings.TrimPrefix(c.Path, "/"), 10, 31); err != nil && strings.Trim(c.Path, "/") != "" {
 		return nil, errors.New("behind the host only the number of a database can stand: redis://host:6379/0")
 	}
+	for _, addr := range c.Query()["addr"] { // before the client's parser shows it
+		if strings.Contains(addr, "@") {
+			return nil, errors.New("parameter addr: want host:port alone: the user and the password stand before the first host, or in password_file")
+		}
+	}
 	client, err := connect(c.String(), s)
 	if err != nil {
 		return nil, err

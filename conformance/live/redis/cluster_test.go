@@ -245,6 +245,47 @@ func TestBatchWhileItsSlotMoves(t *testing.T) {
 	}
 }
 
+// The permissions that docs/backends/redis.md lists are enough in a Cluster, also while a slot
+// moves.
+func TestLeastPermissionsInCluster(t *testing.T) {
+	t.Parallel()
+	c := live.NewRedisCluster(t)
+	for _, n := range c.Nodes {
+		tell(t, n, append([]string{"ACL", "SETUSER", "least", "on", ">pw", "-@all"}, documented(t)...)...)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{at(c.Nodes[0])}, Username: "least", Password: "pw", ClientName: "app", ContextTimeoutEnabled: true, Dialer: c.Dial,
+	})
+	defer func() { _ = client.Close() }()
+	d, err := redislock.NewDriver(short(t), client, &redislock.Options{Namespace: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	var gs []driver.Grant
+	for i := 0; len(gs) < 3; i++ {
+		if key := fmt.Sprint("k", i); bucketOf(key) == bucketOf("k0") {
+			g, err := d.TryAcquire(short(t), request(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gs = append(gs, g)
+		}
+	}
+	moveSlot(t, c, "app", func() {
+		for _, g := range gs {
+			if _, err := d.Renew(short(t), g); err != nil {
+				t.Errorf("a renewal during the move: %v", err)
+			}
+		}
+	})
+	for _, g := range gs {
+		if err := d.Release(short(t), g); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // moveSlot moves the only slot that the namespace's locks are in to another node, as redis-cli
 // --cluster reshard does, key by key, and calls between when the first is there and others are not.
 func moveSlot(t *testing.T, c *live.RedisCluster, ns string, between func()) {

@@ -39,7 +39,8 @@ func TestStoppedBeforeReply(t *testing.T) {
 	if full() {
 		rounds = 1000
 	}
-	network.(*netfault.Proxy).Apply(netfault.Faults{Replies: netfault.Harm{Delay: 3 * time.Millisecond, Jitter: 3 * time.Millisecond}})
+	network.(*netfault.Proxy).Apply(netfault.Faults{Replies: netfault.Harm{Delay: 30 * time.Millisecond, Jitter: 3 * time.Millisecond}})
+	inTime := 0
 	for range rounds {
 		late := make(chan driver.Grant, 1)
 		r := request("k")
@@ -59,12 +60,16 @@ func TestStoppedBeforeReply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		inTime += len(late)
 		if g := <-late; g.Token != seen.Token || g.Token >= next.Token {
 			t.Fatalf("token that came late: got %v, want %v, and less than %v, which was granted behind it", g.Token, seen.Token, next.Token)
 		}
 		if err := quick.Release(short(t), next); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if inTime > rounds/2 {
+		t.Errorf("replies that came before the next grant: got %d of %d, want few", inTime, rounds)
 	}
 }
 

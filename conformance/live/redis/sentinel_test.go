@@ -31,6 +31,7 @@ func TestSentinel(t *testing.T) {
 		v, err := sentinel.Do(t.Context(), "SENTINEL", "REPLICAS", "m")
 		return err == nil && strings.Contains(fmt.Sprint(v), "6379")
 	})
+	refused(t, "redis+sentinel://"+sentinel.Addr()+"?master_name=another", driver.ErrUnavailable, "", "master_name")
 	c := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: "m", SentinelAddrs: []string{sentinel.Addr()}, DialerRetries: 1,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {

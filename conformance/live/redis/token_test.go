@@ -365,3 +365,22 @@ func TestTryFindsQueuedGrant(t *testing.T) {
 		t.Errorf("the same again: got token %v and %v, want what the queue granted, above %v", next.Token, err, g.Token)
 	}
 }
+
+// What a URL says of tokens reaches the namespace.
+func TestTokenParameters(t *testing.T) {
+	t.Parallel()
+	for query, k := range map[string]struct{ least, most driver.Token }{
+		"&token_base=7":       {8, 8},
+		"&tokens=clock-floor": {1e15, driver.MaxToken},
+		"&tokens=counter":     {1, 1},
+	} {
+		l, err := locker.Open(short(t), shared(t).URL()+"?ns="+namespace()+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		if lease, err := l.TryAcquire(short(t), "k"); err != nil || lease.Token() < k.least || lease.Token() > k.most {
+			t.Errorf("with %s: got %v and %v, want a token from %v to %v", query, lease, err, k.least, k.most)
+		}
+	}
+}
