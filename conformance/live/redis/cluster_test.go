@@ -220,7 +220,7 @@ func TestBatchWhileItsSlotMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = d.Close() }()
+		t.Cleanup(func() { _ = d.Close() })
 		var gs []driver.Grant
 		for i := 0; len(gs) < 4; i++ {
 			key := fmt.Sprint("k", i)
