@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,6 +38,27 @@ func replied(err error) error {
 }
 
 const wrongType = "WRONGTYPE"
+
+// said is an error of the server that came as text inside of an answer: go-redis stops at some
+// errors there, and takes what is left for the next answers.
+type said string
+
+func (s said) Error() string { return string(s) }
+
+// RedisError makes it a redis.Error.
+func (said) RedisError() {}
+
+var _ redis.Error = said("")
+
+// onlyRead is failure where nothing can have been done.
+func onlyRead(err error) error {
+	for _, cause := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, driver.ErrAmbiguous) && errors.Is(err, cause) { // a detached call was given up
+			return driver.Wrap(driver.ErrUnavailable, cause)
+		}
+	}
+	return failure(err, false)
+}
 
 // refused says what an error reply means behind which nothing was done.
 func refused(err error) error {

@@ -109,8 +109,9 @@ func (f *Fence) send(ctx context.Context, t driver.Token, raise string, cmd []an
 	if len(answer) < 2 {
 		return nil, nil
 	}
-	if err, wrong := answer[1].(error); wrong { // the command's own
-		return nil, f.failed(replied(err))
+	if len(answer) > 2 { // the command's own error
+		text, _ := answer[2].(string)
+		return nil, f.failed(refused(said(text)))
 	}
 	return answer[1], nil
 }

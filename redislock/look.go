@@ -137,7 +137,7 @@ func (s *sender) page(ctx context.Context, cursor, pattern string) (names []stri
 		command{redis.NewCmd(ctx, "scan", cursor, "match", pattern, "count", listPage, "type", "string")},
 	})[0]
 	if got.err != nil {
-		return nil, "", failure(got.err, false) // it only reads
+		return nil, "", onlyRead(got.err)
 	}
 	reply, _ := got.reply.([]any)
 	if len(reply) != 2 {
@@ -168,7 +168,7 @@ func (d *Driver) masters(ctx context.Context) ([]redis.UniversalClient, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, failure(err, false)
+		return nil, onlyRead(err)
 	}
 	return all, nil
 }
@@ -180,7 +180,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	}
 	got := d.exchange(ctx, []redis.Cmder{command{redis.NewCmd(ctx, "ping")}})[0]
 	if got.err != nil {
-		return failure(got.err, false) // it only reads
+		return onlyRead(got.err)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (d *Driver) probe(ctx context.Context) (record outcome, servers []server, e
 	}
 	record = d.exchange(ctx, []redis.Cmder{d.readRecord(ctx)})[0]
 	if record.err != nil && !isReply(record.err) { // nothing is there, and would not be a second time
-		return record, nil, failure(record.err, false)
+		return record, nil, onlyRead(record.err)
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -108,7 +108,7 @@ func (d *Driver) probe(ctx context.Context) (record outcome, servers []server, e
 		return err
 	})
 	if err != nil && !errors.Is(err, driver.ErrUnavailable) {
-		err = failure(err, false)
+		err = onlyRead(err)
 	}
 	return record, servers, err
 }
@@ -122,7 +122,7 @@ func recordOf(got outcome) ([]byte, error) {
 		return nil, nil
 	}
 	if got.err != nil {
-		return nil, failure(got.err, false) // it only reads
+		return nil, onlyRead(got.err)
 	}
 	text, ok := got.reply.(string)
 	if !ok {

@@ -3,7 +3,6 @@ package redislock
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,20 +86,28 @@ type answer struct {
 	ahead   int
 }
 
-// stands reports whether the reply says that a grant stands, so that replicas must have it.
-func (r *run) stands() bool {
+// doubt puts the error in the place of whatever the reply says of a grant that stands.
+func (r *run) doubt(err error) {
+	stands := false
 	switch reply := r.reply.(type) {
 	case string:
-		return true
+		stands = true
 	case int64:
-		return reply == 1
+		stands = reply == 1
 	case []any:
-		if r.script == &renewScript {
-			return slices.Contains(reply, any(int64(1)))
+		if r.script == &renewScript { // each for itself
+			for i := range reply {
+				if reply[i] == int64(1) {
+					reply[i] = err
+				}
+			}
+			return
 		}
-		return len(reply) > 0 && reply[0] == int64(found)
+		stands = len(reply) > 0 && reply[0] == int64(found)
 	}
-	return false
+	if stands {
+		r.reply, r.err = nil, err
+	}
 }
 
 var errReply = errors.New("a reply that no script gives")

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -57,26 +58,27 @@ func TestParseAnswer(t *testing.T) {
 }
 
 // A WAIT that falls short takes back what says that a grant stands, and nothing else.
-func TestStands(t *testing.T) {
+func TestDoubt(t *testing.T) {
 	t.Parallel()
+	doubt := errors.New("doubt")
 	for name, k := range map[string]struct {
-		script *script
-		reply  any
-		want   bool
+		script      *script
+		reply, want any
+		whole       bool
 	}{
-		"a granted try":               {&tryScript, "7", true},
-		"found":                       {&tryScript, []any{int64(found), "…", int64(1), int64(1)}, true},
-		"held, with one ahead":        {&enqueueScript, []any{int64(held), "…", int64(1), int64(1), int64(1)}, false},
-		"gone":                        {&pollScript, []any{int64(gone)}, false},
-		"released":                    {&releaseScript, int64(1), true},
-		"not mine":                    {&releaseScript, int64(0), false},
-		"renewed":                     {&renewScript, []any{int64(1)}, true},
-		"one renewed, and others not": {&renewScript, []any{int64(0), errReply, int64(1)}, true},
-		"none renewed":                {&renewScript, []any{int64(0), errReply}, false},
-		"nothing":                     {&renewScript, nil, false},
+		"a granted try":               {&tryScript, "7", nil, true},
+		"found":                       {&tryScript, []any{int64(found), "…", int64(1), int64(1)}, nil, true},
+		"held, with one ahead":        {&enqueueScript, []any{int64(held), "…", int64(1), int64(1), int64(1)}, []any{int64(held), "…", int64(1), int64(1), int64(1)}, false},
+		"gone":                        {&pollScript, []any{int64(gone)}, []any{int64(gone)}, false},
+		"released":                    {&releaseScript, int64(1), nil, true},
+		"not mine":                    {&releaseScript, int64(0), int64(0), false},
+		"renewed":                     {&renewScript, []any{int64(1)}, []any{doubt}, false},
+		"one renewed, and others not": {&renewScript, []any{int64(0), "ERR", int64(1)}, []any{int64(0), "ERR", doubt}, false},
+		"nothing":                     {&renewScript, nil, nil, false},
 	} {
-		if got := (&run{script: k.script, reply: k.reply}).stands(); got != k.want {
-			t.Errorf("%s: got %v, want %v", name, got, k.want)
+		r := &run{script: k.script, reply: k.reply}
+		if r.doubt(doubt); !reflect.DeepEqual(r.reply, k.want) || (r.err != nil) != k.whole {
+			t.Errorf("%s: got %v and %v, want %v and a doubt of the whole: %v", name, r.reply, r.err, k.want, k.whole)
 		}
 	}
 }

@@ -225,8 +225,10 @@ func (d *Driver) renewed(together []renewal, r *run, n int) (driver.Grant, error
 			case 0:
 				return driver.Grant{}, driver.ErrLost
 			}
-		case error:
-			return driver.Grant{}, refused(reply)
+		case string:
+			return driver.Grant{}, refused(said(reply))
+		case error: // too few replicas have it
+			return driver.Grant{}, reply
 		}
 	}
 	return driver.Grant{}, driver.Wrap(driver.ErrAmbiguous, errReply)

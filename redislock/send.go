@@ -319,8 +319,8 @@ func (s *sender) confirmed(runs []*run, wait outcome) {
 		err = fmt.Errorf("%w: %d of %d", errReplicas, n, s.replicas)
 	}
 	for _, r := range runs {
-		if r.err == nil && r.stands() {
-			r.reply, r.err = nil, driver.Wrap(driver.ErrAmbiguous, err)
+		if r.err == nil {
+			r.doubt(driver.Wrap(driver.ErrAmbiguous, err))
 		}
 	}
 }

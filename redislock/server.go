@@ -53,7 +53,7 @@ func answers(got []outcome) (s server, err error) {
 			return s, driver.Wrap(driver.ErrUnavailable, errors.New("the Sentinels know no server by that name: check master_name"))
 		}
 		if g.err != nil && !isReply(g.err) {
-			return s, failure(g.err, false) // nothing was changed
+			return s, onlyRead(g.err)
 		}
 	}
 	s.read(got[0])

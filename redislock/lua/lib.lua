@@ -65,12 +65,11 @@ end
 -- mine reports whether a lock's value is the attempt's.
 local function mine(value, attempt) return string.sub(value, 1, 32) == attempt end
 
--- found answers an attempt that has the key. Where replicas confirm, the same expiry is written
--- again, so that a WAIT behind this script waits for the grant.
+-- found answers an attempt that has the key. Where replicas confirm, it is written again as it
+-- is, so that a WAIT behind this script waits for the grant.
 local function found(value)
-  local expiry = redis.call('PEXPIRETIME', LOCK)
-  if CONFIRM == '1' then redis.call('PEXPIREAT', LOCK, string.format('%.0f', expiry)) end
-  return {FOUND, value, expiry, reading()}
+  if CONFIRM == '1' then redis.call('SET', LOCK, value, 'KEEPTTL') end
+  return {FOUND, value, redis.call('PEXPIRETIME', LOCK), reading()}
 end
 
 local function held(value, ahead)

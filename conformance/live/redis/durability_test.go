@@ -227,6 +227,20 @@ func TestWaitReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lasting := request("lasting")
+	granted, err := ds[0].TryAcquire(short(t), lasting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := primary.Do(t.Context(), "EVAL", "return redis.call('PERSIST', redis.call('KEYS', ARGV[1])[1])", "0", "{"+o.Namespace+":??}:lock:lasting"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ds[1].TryAcquire(short(t), lasting); err != nil || again.Token != granted.Token {
+		t.Errorf("a re-send that finds a lock without an expiry: got token %v and %v, want %v", again.Token, err, granted.Token)
+	}
+	if g, err := ds[1].TryAcquire(short(t), request("lasting")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("another's try behind it: got token %v and %v, want %v", g.Token, err, driver.ErrHeld)
+	}
 	if err := replica.Disconnect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +272,8 @@ func TestWaitReplicas(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if err := ds[0].(driver.BatchRenewer).RenewBatch(ctx, []driver.Grant{over, before}, func(i int, g driver.Grant, err error) {
-		if i == 1 && !errors.Is(err, driver.ErrAmbiguous) {
-			t.Errorf("one renewal of a batch without a replica, behind one that is over: got %v and %v, want %v", g.Token, err, driver.ErrAmbiguous)
+		if want := []error{driver.ErrLost, driver.ErrAmbiguous}[i]; !errors.Is(err, want) {
+			t.Errorf("renewal %d of a batch without a replica: got %v and %v, want %v", i, g.Token, err, want)
 		}
 	}); err != nil {
 		t.Error(err)

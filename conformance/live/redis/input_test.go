@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -297,6 +298,26 @@ func TestUnreachable(t *testing.T) {
 	refused(t, "redis://"+shared(t).Addr()+"?wait_replicas=1", driver.ErrUnavailable, "", "0 replicas", "wait_replicas")
 	refused(t, "redis://127.0.0.1:1", driver.ErrUnavailable, "")
 	refused(t, "redis://no-such-host.invalid", driver.ErrUnavailable, "")
+}
+
+// Who never answers is unavailable: opening does nothing that could have been done.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	for _, timeouts := range []bool{true, false} {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silent.Addr().String()}, ContextTimeoutEnabled: timeouts})
+		t.Cleanup(func() { _ = c.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := redislock.NewDriver(ctx, c, nil)
+		cancel()
+		if !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+			t.Errorf("with context timeouts %v: got %v, want %v", timeouts, err, driver.ErrUnavailable)
+		}
+	}
 }
 
 // A pool without a free connection is a definite, prompt failure.

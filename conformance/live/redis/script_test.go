@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/locker/conformance"
 	"github.com/fencelock/locker/conformance/live"
 	"github.com/fencelock/locker/conformance/live/netfault"
@@ -230,5 +232,64 @@ func TestBatchIsAnsweredOneByOne(t *testing.T) {
 		} else if want[i] != nil && left > 20_000 {
 			t.Errorf("left of another's lock in the place of grant %d: got %d, want at most 20000", i, left)
 		}
+	}
+}
+
+// An error inside of an answer is one grant's alone. The client stops reading an answer at some
+// errors, which it knows by their text, such as one that names this user; what is left would
+// answer the next runs, and a lost grant be renewed.
+func TestErrorInsideOfABatch(t *testing.T) {
+	t.Parallel()
+	s := live.Redis(t, live.RedisOptions{Own: true})
+	user := func(rules ...string) {
+		t.Helper()
+		if _, err := s.Do(t.Context(), append([]string{"ACL", "SETUSER", "unauthenticated"}, rules...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user("on", ">pw", "~*", "&*", "+@all")
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "unauthenticated", Password: "pw"})
+	defer func() { _ = c.Close() }()
+	d, err := redislock.NewDriver(short(t), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	take := func(key string, ttl time.Duration) driver.Grant {
+		t.Helper()
+		r := request(key)
+		r.TTL = ttl
+		g, err := d.TryAcquire(short(t), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	gs := []driver.Grant{take("a", time.Minute), take("b", time.Minute), take("c", 2*time.Minute), take("lost", 3*time.Minute)}
+	if _, err := d.Renew(short(t), gs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(short(t), gs[3]); err != nil {
+		t.Fatal(err)
+	}
+	take("lost", time.Minute)
+	user("-pexpire", "-lpush")
+	want := []error{driver.ErrUnavailable, nil, nil, driver.ErrLost}
+	if err := d.RenewBatch(short(t), gs, func(i int, g driver.Grant, err error) {
+		if !errors.Is(err, want[i]) || driver.IsAmbiguous(err) {
+			t.Errorf("grant %d: got token %v for %v and %v, want %v", i, g.Token, g.Left, err, want[i])
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	f, err := redislock.NewFence(c, "guarded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Do(short(t), 5, "LPUSH", "{guarded}:list", "1"); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+		t.Errorf("a fence's command that the user may not run: got %v, want %v", err, driver.ErrUnavailable)
+	}
+	if reply, err := f.Do(short(t), 5, "SADD", "{guarded}:set", "1"); reply != int64(1) || err != nil {
+		t.Errorf("one that he may: got %v and %v, want 1", reply, err)
 	}
 }
