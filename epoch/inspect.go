@@ -91,6 +91,12 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 		kind = BrokenNow
 	}
 	var end Record // as this call sent it last
+	unavailable := func(err error) error {
+		if !end.Writer.IsZero() { // what was sent may have been delivered twice, and refused once
+			return ambiguous(err)
+		}
+		return unavailable(err)
+	}
 	for range maxRounds {
 		n, err := d.store.Newest(ctx, key)
 		if err != nil {

@@ -2,6 +2,7 @@ package s3lock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/fencelock/locker/epoch"
@@ -22,11 +23,13 @@ func (s *store) Confirm(ctx context.Context, key string, n uint64, v epoch.Versi
 	if err != nil || newest != n || etag == "" || bare(etag) == bare(known.etag) {
 		return newest, err
 	}
-	switch now, err := s.get(ctx, s.object(key, n), ""); {
-	case err != nil:
+	now, err := s.get(ctx, s.object(key, n), "")
+	if err != nil {
 		return 0, err
-	case bare(now.etag) == bare(known.etag), bare(now.etag) != bare(etag):
-		return 0, errOutdated
+	}
+	var r epoch.Record
+	if bare(now.etag) == bare(known.etag) || bare(now.etag) != bare(etag) || json.Unmarshal(now.body, &r) != nil || r.Holder != known.holder {
+		return 0, errOutdated // an ending keeps who made it: another's is no state of this record
 	}
 	return newest, nil
 }

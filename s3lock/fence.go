@@ -100,7 +100,7 @@ type guarded struct {
 // *fence.StaleError, which is driver.ErrStale. It costs two requests, or one if the token
 // was seen already.
 func (f *Fence) Raise(ctx context.Context, t driver.Token) error {
-	return f.change(ctx, "raise", t, func(g *guarded) bool { return g.etag == "" || g.mark < t })
+	return f.change(ctx, "raise", t, func(g *guarded) bool { return g.etag == "" || g.mark < t || driver.Token(f.raised.Load()) < t })
 }
 
 // Read returns the object's content, empty if there is none. It raises nothing: a holder
@@ -151,6 +151,9 @@ func (f *Fence) settle(ctx context.Context, op string, t driver.Token, alter fun
 	var last string // the number of the write that was sent last
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		g, err := f.look(ctx)
+		if err != nil && last != "" { // what was sent may have been delivered twice, and refused once
+			err = driver.Wrap(driver.ErrAmbiguous, err)
+		}
 		if err != nil {
 			return f.failed(op, err)
 		}
@@ -174,7 +177,7 @@ func (f *Fence) settle(ctx context.Context, op string, t driver.Token, alter fun
 			}
 			return f.failed(op, err)
 		case !rest(ctx, pause):
-			return f.failed(op, driver.Wrap(driver.ErrUnavailable, errors.New("the object changes faster than it can be written")))
+			return f.failed(op, driver.Wrap(driver.ErrAmbiguous, errors.New("the object changes faster than it can be written")))
 		}
 	}
 }

@@ -10,7 +10,7 @@ type pending[T any] struct {
 	kept map[string]T
 }
 
-// maxPending bounds it; beyond it any is forgotten, which costs one comparison.
+// maxPending bounds it; beyond it any is forgotten, which costs one comparison, or one listing.
 const maxPending = 1024
 
 func (p *pending[T]) put(name string, v T) {

@@ -31,6 +31,7 @@ type version struct {
 	// modified is its Last-Modified, once a reply told it: a 304 need not.
 	modified time.Time
 	holder   driver.Attempt // who made it, where that was read
+	listed   bool           // a listing has shown this record, too
 }
 
 var _ epoch.Store = (*store)(nil)
@@ -89,7 +90,7 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	v := version{etag: got.etag, modified: got.modified}
 	view := epoch.View{ID: v.etag}
 	if got.unchanged {
-		v.modified, v.holder = known.modified, known.holder
+		v.modified, v.holder, v.listed = known.modified, known.holder, known.listed
 		view.Unchanged, view.Version = true, v
 		s.age(&view, v, got.answer)
 		return view, nil
@@ -106,26 +107,35 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 		return damaged(v, got.body), fmt.Errorf("object %q: %w", s.object(key, n), err)
 	}
 	v.holder = view.Holder
+	shown, ok := s.shown.take(s.object(key, n))
+	v.listed = known.listed && known.holder == v.holder || ok && bare(shown) == bare(v.etag)
 	view.Version = v
 	view.Ended = view.Ending.Kind.Ends()
 	view.Broken = view.Ending.Kind != "" && !view.Ended
-	if view.Ending.Kind != "" && s.strange(s.object(key, n), known, v) {
+	if view.Ending.Kind != "" && !v.listed {
+		if ok, err := s.lists(ctx, s.object(key, n), v.etag); err != nil {
+			return epoch.View{}, err
+		} else if ok {
+			v.listed = true
+			view.Version = v
+		}
+	}
+	if view.Ending.Kind != "" && !v.listed {
 		return epoch.View{}, fmt.Errorf("%w: as it was seen before: the reply shows another object, or it was replaced", epoch.ErrNotExist)
 	}
 	s.age(&view, v, got.answer)
 	return view, nil
 }
 
-// strange reports whether a record that has ended or was broken is not the one that was seen before, in
-// a listing just now or by an earlier read: a cache or a balancer may have mixed up two
-// buckets that both have a key of that name. Any other needs no proof: nobody is let in by
-// it but behind a write that compares.
-func (s *store) strange(name string, known, now version) bool {
-	listed, ok := s.shown.take(name)
-	if known.etag != "" {
-		return !known.holder.IsZero() && known.holder != now.holder
+// lists asks whether a listing shows an object as a read did: a cache or a balancer may have
+// mixed up two buckets that both have a key of that name.
+func (s *store) lists(ctx context.Context, name, etag string) (bool, error) {
+	p, err := s.list(ctx, name, "", "", 1, false)
+	if err != nil || len(p.objects) == 0 || aws.ToString(p.objects[0].Key) != name {
+		return false, err
 	}
-	return ok && bare(listed) != bare(now.etag)
+	listed := aws.ToString(p.objects[0].ETag)
+	return listed == "" || bare(listed) == bare(etag), nil
 }
 
 // errCutOff is of a body that only the end of its connection ends, and so does a failure.
@@ -168,7 +178,7 @@ func (s *store) Create(ctx context.Context, key string, n uint64, r epoch.Record
 		}
 		return nil
 	})
-	return version{etag: etag}, err
+	return version{etag: etag, holder: r.Holder}, err
 }
 
 // Beat is one PUT, only if the object has not changed.
@@ -202,7 +212,7 @@ func (s *store) rewrite(ctx context.Context, key string, n uint64, v epoch.Versi
 		}
 		return nil // if it is gone the next write says so
 	})
-	return version{etag: etag}, err
+	return version{etag: etag, holder: at.holder}, err
 }
 
 // The pauses behind a 409, where nobody has won yet.
@@ -218,7 +228,11 @@ const (
 func (s *store) settled(ctx context.Context, name string, write func() error, won func(etag string) error) error {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := write()
-		if !errors.Is(err, errConflict) {
+		switch {
+		case errors.Is(err, errConflict):
+		case pause > firstPause && !answered(err): // the one before may have been delivered twice, too
+			return driver.Wrap(driver.ErrAmbiguous, err)
+		default:
 			return err
 		}
 		if have, herr := s.head(ctx, name); herr == nil {
