@@ -91,8 +91,9 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 		kind = BrokenNow
 	}
 	var end Record // as this call sent it last
-	unavailable := func(err error) error {
-		if !end.Writer.IsZero() { // what was sent may have been delivered twice, and refused once
+	refused := false
+	failed := func(err error) error {
+		if refused { // what was sent may have been delivered twice, and applied before
 			return ambiguous(err)
 		}
 		return unavailable(err)
@@ -100,7 +101,7 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 	for range maxRounds {
 		n, err := d.store.Newest(ctx, key)
 		if err != nil {
-			return unavailable(err)
+			return failed(err)
 		}
 		if n == 0 {
 			return driver.ErrLost
@@ -115,7 +116,7 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 				return err
 			}
 		case err != nil:
-			return unavailable(err)
+			return failed(err)
 		case d.wrote(s, end): // it was delivered twice, and the second answer came
 			return nil
 		case v.Ended || d.lapsed(s):
@@ -133,13 +134,14 @@ func (d *Driver) Break(ctx context.Context, key string, t driver.Token, b driver
 		case err == nil:
 			return nil
 		case errors.Is(err, ErrChanged), errors.Is(err, ErrNotExist): // look again
+			refused = true
 		case definite(err):
-			return unavailable(err)
+			return failed(err)
 		default:
 			return ambiguous(err)
 		}
 	}
-	return driver.Wrap(driver.ErrUnavailable, errors.New("the key changes faster than it can be broken"))
+	return failed(driver.Wrap(driver.ErrUnavailable, errors.New("the key changes faster than it can be broken")))
 }
 
 // unreadable makes up the record of a number whose own cannot be read. Only Now may

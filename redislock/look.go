@@ -58,15 +58,16 @@ func shown(r *run, key string) (driver.State, error) {
 	}
 	st.Held, st.Broken = true, l.how == broken
 	st.Token, st.Attempt, st.Owner, st.Note = l.token, l.attempt, l.owner, l.note
-	st.HeldFor, st.ExpiresIn = millis(max(now-l.since, 0)), until(millis(left))
-	if l.since < 0 { // never renewed
+	switch {
+	case l.since >= 0:
+		st.HeldFor = millis(max(now-l.since, 0))
+	case left >= 0: // never renewed: what is gone of its ttl
 		st.HeldFor = millis(max(-l.since-left, 0))
+	default: // and somebody has taken that away
+		st.HeldFor = -1
 	}
-	if left < 0 { // somebody has taken its ttl away
-		st.ExpiresIn = -1
-		if l.since < 0 {
-			st.HeldFor = -1
-		}
+	if st.ExpiresIn = until(millis(left)); st.ExpiresIn == 0 {
+		st.ExpiresIn = -1 // unknown
 	}
 	return st, nil
 }

@@ -43,10 +43,7 @@ func open(ctx context.Context, client redis.UniversalClient, o *Options) (*Drive
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{space: sp, closed: make(chan struct{})}
-	if terms := opts.terms(); terms != plainTerms {
-		d.terms = terms
-	}
+	d := &Driver{space: sp, terms: opts.terms(), closed: make(chan struct{})}
 	if err := d.use(client); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (o *Options) terms() string {
 	return fmt.Sprintf("%s %d %d ", o.TokenBase, flag(o.ClockFloor), flag(o.WaitReplicas > 0))
 }
 
-// plainTerms are so usual that the scripts know them by an empty string.
+// plainTerms are so usual that with no floor the scripts know them by an empty string.
 const plainTerms = "0 0 0 "
 
 func flag(set bool) int {

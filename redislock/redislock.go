@@ -19,9 +19,7 @@ type Driver struct {
 	sender
 	space *space
 	info  driver.Info
-	// terms are those of a grant, as the scripts take them, but for the floor. Empty: tokens
-	// are drawn by counting alone, and no replica confirms.
-	terms string
+	terms string // of a grant, as the scripts take them, but for the floor
 	ear   *ear
 	owned func() error // closes the client; nil: it is the caller's
 
@@ -126,13 +124,10 @@ func (d *Driver) pollRun(r driver.Request) *run {
 
 // above are the terms of a grant above a floor.
 func (d *Driver) above(floor driver.Token) any {
-	switch {
-	case d.terms != "":
-		return d.terms + floor.String()
-	case floor > 0:
-		return plainTerms + floor.String()
+	if floor == 0 && d.terms == plainTerms {
+		return ""
 	}
-	return ""
+	return d.terms + floor.String()
 }
 
 // asRun is a script that may take the key.
@@ -188,7 +183,7 @@ func (d *Driver) Renew(ctx context.Context, g driver.Grant) (driver.Grant, error
 	}
 	together := []renewal{{0, g}}
 	r := d.renewRun(together)
-	_, _ = d.one(ctx, r)
+	d.together(ctx, []*run{r})
 	return d.renewed(together, r, 0)
 }
 

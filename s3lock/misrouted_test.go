@@ -162,12 +162,28 @@ func TestRaiseOfAMarkThatIsAnothers(t *testing.T) {
 	defer cancel()
 	err := f.Raise(ctx, 2)
 	f.client = s.client()
-	if err != nil {
-		return // that is right, too
+	if err == nil { // the store never saw it
+		t.Errorf("Raise: got nil, want an error; behind it a write with token 1 got %v", old.Write(within(t), 1, "stale"))
 	}
-	if err := old.Write(within(t), 1, "stale"); err == nil {
-		t.Error("a write with token 1 behind Raise(2): got nil, want it stale")
-	}
+}
+
+// twiceAndUnseen delivers every write twice, and answers nothing behind the first.
+func twiceAndUnseen() answering {
+	wrote := false
+	return answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
+		if r.Method == http.MethodPut {
+			wrote = true
+			return resending{to}.RoundTrip(r)
+		}
+		if wrote {
+			rec := httptest.NewRecorder()
+			fail(rec, 503, "SlowDown")
+			res := rec.Result()
+			res.Request = r
+			return res, nil
+		}
+		return to.RoundTrip(r)
+	}}
 }
 
 // A fence's write that was applied, and refused as its own copy, is unknown where the look behind it fails.
@@ -177,21 +193,7 @@ func TestFenceWrittenTwiceAndUnseen(t *testing.T) {
 	if err := newFence(t, s).Write(within(t), 1, "one"); err != nil {
 		t.Fatal(err)
 	}
-	wrote := false
-	f, err := NewFence(s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
-		if r.Method == http.MethodPut {
-			wrote = true
-			return resending{to}.RoundTrip(r)
-		}
-		if wrote {
-			rec := httptest.NewRecorder()
-			fail(rec, 503, "SlowDown")
-			res := rec.Result()
-			res.Request = r
-			return res, nil
-		}
-		return to.RoundTrip(r)
-	}}), testBucket, "report.csv")
+	f, err := NewFence(s.over(twiceAndUnseen()), testBucket, "report.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +201,8 @@ func TestFenceWrittenTwiceAndUnseen(t *testing.T) {
 	s.mu.Lock()
 	is := bytes.HasPrefix(s.objects["report.csv"].body, []byte("two"))
 	s.mu.Unlock()
-	if is && err != nil && !driver.IsAmbiguous(err) {
-		t.Errorf("it was written: got %v, want %v", err, driver.ErrAmbiguous)
+	if !is || !errors.Is(err, driver.ErrAmbiguous) {
+		t.Errorf("written: %v; got %v, want it written, and %v", is, err, driver.ErrAmbiguous)
 	}
 }
 
@@ -210,28 +212,33 @@ func TestBrokenTwiceAndUnseen(t *testing.T) {
 	s := newDouble(t)
 	a, d := s.driver(nil), s.driver(nil)
 	g := acquire(t, a, "k")
-	wrote := false
-	d.store.client = s.over(answering{&http.Transport{}, func(r *http.Request, to http.RoundTripper) (*http.Response, error) {
-		if r.Method == http.MethodPut {
-			wrote = true
-			return resending{to}.RoundTrip(r)
-		}
-		if wrote {
-			rec := httptest.NewRecorder()
-			fail(rec, 503, "SlowDown")
-			res := rec.Result()
-			res.Request = r
-			return res, nil
-		}
-		return to.RoundTrip(r)
-	}})
+	d.store.client = s.over(twiceAndUnseen())
 	err := d.Break(within(t), "k", g.Token, driver.Break{Now: true})
 	st, serr := a.Inspect(within(t), "k")
 	if serr != nil {
 		t.Fatal(serr)
 	}
-	if !st.Held && err != nil && !driver.IsAmbiguous(err) {
-		t.Errorf("it was broken: got %v, want %v", err, driver.ErrAmbiguous)
+	if st.Held || !errors.Is(err, driver.ErrAmbiguous) {
+		t.Errorf("held: %v; got %v, want it broken, and %v", st.Held, err, driver.ErrAmbiguous)
+	}
+}
+
+// A break that was refused at once, and never sent before, was not done.
+func TestBreakRefused(t *testing.T) {
+	t.Parallel()
+	s := newDouble(t)
+	a, d := s.driver(nil), s.driver(nil)
+	g := acquire(t, a, "k")
+	s.wrong(func(s *double) {
+		s.answer = func(r *http.Request) (int, string, bool) {
+			if r.Method != http.MethodPut {
+				return 0, "", false
+			}
+			return 503, "SlowDown", false
+		}
+	})
+	if err := d.Break(within(t), "k", g.Token, driver.Break{Now: true}); !errors.Is(err, driver.ErrUnavailable) || driver.IsAmbiguous(err) {
+		t.Errorf("Break: got %v, want %v", err, driver.ErrUnavailable)
 	}
 }
 
@@ -259,7 +266,7 @@ func TestRefusedBehindAConflict(t *testing.T) {
 		return to.RoundTrip(r)
 	}})
 	_, err := d.TryAcquire(within(t), request("k"))
-	if err != nil && !driver.IsAmbiguous(err) {
-		t.Errorf("got %.90v, want %v", err, driver.ErrAmbiguous)
+	if n < 2 || !errors.Is(err, driver.ErrAmbiguous) {
+		t.Errorf("writes: %d; got %.90v, want more than one, and %v", n, err, driver.ErrAmbiguous)
 	}
 }

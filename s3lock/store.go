@@ -109,20 +109,18 @@ func (s *store) Read(ctx context.Context, key string, n uint64, since epoch.Vers
 	v.holder = view.Holder
 	shown, ok := s.shown.take(s.object(key, n))
 	v.listed = known.listed && known.holder == v.holder || ok && bare(shown) == bare(v.etag)
-	view.Version = v
 	view.Ended = view.Ending.Kind.Ends()
 	view.Broken = view.Ending.Kind != "" && !view.Ended
-	if view.Ending.Kind != "" && !v.listed {
-		if ok, err := s.lists(ctx, s.object(key, n), v.etag); err != nil {
+	if view.Ending.Kind != "" && !v.listed { // nobody is let in by a live one, but behind a write that compares
+		v.listed, err = s.lists(ctx, s.object(key, n), v.etag)
+		if err != nil {
 			return epoch.View{}, err
-		} else if ok {
-			v.listed = true
-			view.Version = v
+		}
+		if !v.listed {
+			return epoch.View{}, fmt.Errorf("%w: as it was read: the reply shows another object, or it was replaced", epoch.ErrNotExist)
 		}
 	}
-	if view.Ending.Kind != "" && !v.listed {
-		return epoch.View{}, fmt.Errorf("%w: as it was seen before: the reply shows another object, or it was replaced", epoch.ErrNotExist)
-	}
+	view.Version = v
 	s.age(&view, v, got.answer)
 	return view, nil
 }
